@@ -23,6 +23,7 @@ use arc_swap::ArcSwap;
 use tollkeeper_core::{Changes, Charge, CostError, Decision, Policy, Request, Row, Rule, Source, Terms, Verdict};
 
 use self::decided::{Decided, Undecided, in_order};
+use self::together::Joined;
 use crate::store::exceptions::Applied;
 use crate::store::held::{Held, Reserved};
 use crate::store::{MemoryStore, Overloaded, Store, StoreError};
@@ -277,8 +278,10 @@ impl Limiter {
 
     /// Decides the charges of several requests, all or nothing. Charges of the same bucket are added up.
     pub async fn charge_all(&self, requests: Vec<Vec<Charge>>) -> Result<Together, Overloaded> {
-        let (charges, parts) = together::join(requests);
-        Ok(Together::new(self.decide(charges).await?, parts))
+        match together::join(requests) {
+            Joined::Single(charges) => Ok(Together::single(self.decide(charges).await?)),
+            Joined::Several(charges, parts) => Ok(Together::new(self.decide(charges).await?, parts)),
+        }
     }
 
     /// One row per charge, from the store or from its failure policies.

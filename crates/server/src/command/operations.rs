@@ -71,7 +71,7 @@ impl OperationsArgs {
             filter = filter.with_target("h2", LevelFilter::ERROR);
         }
         let builder = tracing_subscriber::fmt()
-            .with_max_level(LevelFilter::TRACE)
+            .with_max_level(most_detailed(&filter))
             .with_timer(LogTimer(Clock::system()))
             .with_writer(std::io::stderr);
         match self.log_format {
@@ -86,6 +86,12 @@ impl OperationsArgs {
         let _ = FORMAT.set(self.log_format);
         Ok(())
     }
+}
+
+/// The most detailed level that any target has. The log as a whole has that level too, so that lines below it are left out before a
+/// filter is asked about each: HTTP libraries have dozens for every request.
+fn most_detailed(filter: &Targets) -> LevelFilter {
+    filter.iter().map(|(_, level)| level).chain(filter.default_level()).max().unwrap_or(LevelFilter::OFF)
 }
 
 /// Timestamps of the log, in the same format as all other times.
@@ -134,4 +140,23 @@ pub(super) fn start(service: &Arc<Service>, config: &Config, bound: SocketAddr) 
         counters: service.alerts.clone(),
     };
     alerts::start(watched, &config.alerts, instance)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The log had the level `trace` whatever the filter was, so that every line of every library asked the filter.
+    #[test]
+    fn the_log_is_as_detailed_as_its_most_detailed_target() {
+        for (filter, most) in [
+            ("info", LevelFilter::INFO),
+            ("warn,h2=trace", LevelFilter::TRACE),
+            ("debug,tollkeeper=error", LevelFilter::DEBUG),
+            ("tollkeeper=warn", LevelFilter::WARN),
+            ("off", LevelFilter::OFF),
+        ] {
+            assert_eq!(most_detailed(&filter.parse().expect("a filter")), most, "{filter}");
+        }
+    }
 }

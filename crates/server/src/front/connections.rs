@@ -3,6 +3,7 @@
 //! The accept loop is our own so that limits apply before any request is read: the number of connections, how long
 //! one may stall or take for a handshake, how large a head may be.
 
+mod at_once;
 mod heads;
 mod held;
 mod joined;
@@ -30,10 +31,12 @@ use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
+use tollkeeper::Store;
 use tracing::{debug, error, info, warn};
 
 use super::plain::{After, Next, Plain, Rewound};
 use crate::tls::{self, Acceptor};
+pub(crate) use at_once::AtOnce;
 use heads::Heads;
 use held::Held;
 use joined::Joined;
@@ -60,6 +63,8 @@ pub(crate) struct Limits {
     pub(crate) head: usize,
     /// Requests at the same time on one HTTP/2 connection.
     pub(crate) streams: u32,
+    /// How many of them are answered at once before other connections have their turn. None where requests wait for a store.
+    pub(crate) at_once: u32,
     /// How long requests in flight may take when the service stops.
     pub(crate) drain: Duration,
 }
@@ -75,6 +80,7 @@ impl Default for Limits {
             request: Duration::from_secs(10),
             head: 64 * 1024,
             streams: 256,
+            at_once: 16,
             drain: Duration::from_secs(10),
         }
     }
@@ -85,6 +91,11 @@ impl Limits {
     pub(crate) fn of(listener: &Listener) -> Limits {
         let MostConnections { all, per_address } = listener.most;
         Limits { connections: all, connections_per_address: per_address, ..Limits::default() }
+    }
+
+    /// The same for requests that are decided by this store.
+    pub(crate) fn over(self, store: &Store) -> Limits {
+        Limits { at_once: if matches!(store, Store::Memory(_)) { self.at_once } else { 0 }, ..self }
     }
 }
 
@@ -325,7 +336,7 @@ pub(super) async fn serve_requests<F, B>(
     front: &str,
     limits: Limits,
     visitors: Arc<Visitors>,
-    protocol: auto::Builder<TokioExecutor>,
+    protocol: impl Fn(AtOnce) -> auto::Builder<AtOnce> + Send + Sync + 'static,
     listener: Listener,
     shutdown: impl Future<Output = ()> + Send,
     answer: impl Fn(Request<Incoming>, &Arc<Connected>) -> F + Clone + Send + Sync + 'static,
@@ -336,10 +347,11 @@ pub(super) async fn serve_requests<F, B>(
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let builder = Arc::new(protocol);
     let here = visitors.clone();
     let serve_one = move |Accepted { stream, peer, certified, busy, requests, watcher, stopping, .. }| {
-        let (builder, answer, visitors) = (builder.clone(), answer.clone(), visitors.clone());
+        let executor = AtOnce::new(limits.at_once);
+        let builder = for_one(&protocol(executor.clone()));
+        let (answer, visitors) = (answer.clone(), visitors.clone());
         let (refuse, plain) = (refuse.clone(), plain.clone());
         async move {
             let reader = Reader { requests: requests.clone(), busy };
@@ -368,8 +380,8 @@ pub(super) async fn serve_requests<F, B>(
                 }
             });
             let io = TokioIo::new(Joined(stream));
-            let connection = for_one(&builder).serve_connection(io, serving).into_owned();
-            if let Err(error) = watcher.watch(connection).await {
+            let connection = builder.serve_connection(io, serving).into_owned();
+            if let Err(error) = executor.serve(watcher.watch(connection)).await {
                 log_broken(&visitors, peer, &*error);
             }
         }
@@ -547,9 +559,10 @@ fn is_of_one_connection(error: &std::io::Error) -> bool {
 }
 
 /// The same for one connection, with a timer of its own.
-pub(crate) fn for_one(builder: &auto::Builder<TokioExecutor>) -> auto::Builder<TokioExecutor> {
-    let mut builder = builder.clone();
-    builder.http1().timer(Heads::default());
+pub(crate) fn for_one<E: Clone>(builder: &auto::Builder<E>) -> auto::Builder<E> {
+    let (mut builder, timer) = (builder.clone(), Heads::default());
+    builder.http1().timer(timer.clone());
+    builder.http2().timer(timer);
     builder
 }
 
@@ -558,7 +571,12 @@ const KEPT: usize = 64 * 1024;
 
 /// HTTP/1.1, and HTTP/2 for clients that start with it. Each connection has its own: see [`for_one`].
 pub(crate) fn protocol(limits: Limits) -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+    protocol_on(TokioExecutor::new(), limits)
+}
+
+/// The same with another executor.
+pub(crate) fn protocol_on<E>(executor: E, limits: Limits) -> auto::Builder<E> {
+    let mut builder = auto::Builder::new(executor);
     builder
         .http1()
         .timer(TokioTimer::new())

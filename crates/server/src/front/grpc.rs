@@ -23,7 +23,7 @@ use axum::middleware::{Next, from_fn, map_response};
 use axum::response::Response as HttpResponse;
 use axum::routing::any;
 use http::HeaderValue;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::TokioTimer;
 use hyper_util::server::conn::auto;
 use tonic::codec::CompressionEncoding;
 use tonic::server::Grpc;
@@ -31,7 +31,7 @@ use tonic::service::Routes;
 use tonic::{Code, Request, Response, Status};
 use tower::service_fn;
 
-use super::connections::{self, Connected, Limits, Listener, NeverPlain, Peer};
+use super::connections::{self, AtOnce, Connected, Limits, Listener, NeverPlain, Peer};
 use super::credential::{self, Refusal};
 use crate::metrics::Front;
 use crate::service::Service;
@@ -52,7 +52,7 @@ pub(crate) async fn run(
     service: Arc<Service>,
     shutdown: impl Future<Output = ()> + Send,
 ) -> anyhow::Result<()> {
-    run_within(Limits::of(&listener), listener, service, shutdown).await
+    run_within(Limits::of(&listener).over(service.limiter.store()), listener, service, shutdown).await
 }
 
 async fn run_within(
@@ -93,7 +93,7 @@ async fn run_within(
     let refusing = calls.clone();
     let answer = move |request, from: &Arc<Connected>| calls.clone().answer(request, from.clone());
     let refuse = move || refusing.refuse();
-    let protocol = protocol(limits);
+    let protocol = move |executor| protocol(executor, limits);
     let plain = None::<Arc<NeverPlain>>;
     connections::serve_requests("gRPC", limits, visitors, protocol, listener.into(), shutdown, answer, refuse, plain)
         .await;
@@ -101,17 +101,19 @@ async fn run_within(
 }
 
 /// HTTP/2 only.
-fn protocol(limits: Limits) -> auto::Builder<TokioExecutor> {
+fn protocol(executor: AtOnce, limits: Limits) -> auto::Builder<AtOnce> {
     // An idle connection answers pings and stays open; one whose peer is gone does not.
     let ping = limits.idle / 3;
-    let mut builder = auto::Builder::new(TokioExecutor::new()).http2_only();
+    let mut builder = auto::Builder::new(executor).http2_only();
     builder
         .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(ping)
         .keep_alive_timeout(ping)
         .max_header_list_size(limits.head as u32)
-        .max_concurrent_streams(limits.streams);
+        .max_concurrent_streams(limits.streams)
+        // No gRPC client reads it, and other servers of gRPC do not send it.
+        .auto_date_header(false);
     builder
 }
 

@@ -37,7 +37,7 @@ pub(crate) async fn run(
     service: Arc<Service>,
     shutdown: impl Future<Output = ()> + Send,
 ) -> anyhow::Result<()> {
-    run_within(Limits::of(&listener), listener, service, shutdown).await
+    run_within(Limits::of(&listener).over(service.limiter.store()), listener, service, shutdown).await
 }
 
 async fn run_within(
@@ -49,7 +49,7 @@ async fn run_within(
     let visitors = service.visitors(&service.metrics.connections.http);
     let shared = Arc::new(Shared { service, limits });
     let api = Arc::new(Api { router: router(shared.clone()), shared });
-    let protocol = connections::protocol(limits);
+    let protocol = move |executor| connections::protocol_on(executor, limits);
     let (refusing, plain) = (api.clone(), Some(api.clone()));
     let answer = move |request, from: &Arc<Connected>| api.clone().answer(request, from.clone());
     let refuse = move || refusing.refuse();

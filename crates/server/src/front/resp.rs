@@ -15,6 +15,7 @@ mod reply;
 mod request;
 mod session;
 mod shared;
+mod stopped;
 mod throttle;
 
 pub(crate) use names::NAMES as COMMANDS;

@@ -18,13 +18,25 @@ pub struct Together {
     pub parts: Vec<Verdict>,
 }
 
+/// What the store is to decide.
+pub(super) enum Joined {
+    /// The charges of the only request, each for another bucket: nothing is shared.
+    Single(Vec<Charge>),
+    Several(Vec<Charge>, Parts),
+}
+
 /// For each request, which of the joined charges it contributes to, and its own cost.
 pub(super) type Parts = Vec<Vec<(usize, u32)>>;
 
 /// The charges of all requests with every bucket named once, and which requests share them.
-pub(super) fn join(requests: Vec<Vec<Charge>>) -> (Vec<Charge>, Parts) {
+pub(super) fn join(requests: Vec<Vec<Charge>>) -> Joined {
     /// Up to so many charges, looking through all of them is quicker than hashing each.
     const FEW: usize = 8;
+    let requests = match <[Vec<Charge>; 1]>::try_from(requests) {
+        Ok([charges]) if charges.len() <= FEW && are_distinct(&charges) => return Joined::Single(charges),
+        Ok(single) => single.into(),
+        Err(several) => several,
+    };
     let all = requests.iter().map(Vec::len).sum();
     let mut places: Option<HashMap<(Arc<str>, Key), usize>> = (all > FEW).then(HashMap::new);
     let mut joined: Vec<Charge> = Vec::with_capacity(all);
@@ -32,10 +44,7 @@ pub(super) fn join(requests: Vec<Vec<Charge>>) -> (Vec<Charge>, Parts) {
         let cost = charge.cost;
         let place = match &mut places {
             Some(places) => *places.entry((charge.rule.shared_name(), charge.key.clone())).or_insert(joined.len()),
-            None => {
-                let is_same = |other: &Charge| other.key == charge.key && other.rule.name() == charge.rule.name();
-                joined.iter().position(is_same).unwrap_or(joined.len())
-            }
+            None => joined.iter().position(|other| are_of_one_bucket(other, &charge)).unwrap_or(joined.len()),
         };
         match joined.get_mut(place) {
             Some(same) => {
@@ -49,10 +58,24 @@ pub(super) fn join(requests: Vec<Vec<Charge>>) -> (Vec<Charge>, Parts) {
         (place, cost)
     };
     let parts = requests.into_iter().map(|charges| charges.into_iter().map(&mut add).collect()).collect();
-    (joined, parts)
+    Joined::Several(joined, parts)
+}
+
+fn are_distinct(charges: &[Charge]) -> bool {
+    (1..charges.len()).all(|last| charges[..last].iter().all(|other| !are_of_one_bucket(other, &charges[last])))
+}
+
+fn are_of_one_bucket(one: &Charge, other: &Charge) -> bool {
+    one.key == other.key && one.rule.name() == other.rule.name()
 }
 
 impl Together {
+    /// From the rows of one request, which is the whole.
+    pub(super) fn single(rows: Vec<Row>) -> Together {
+        let whole = Verdict::new(rows);
+        Together { parts: vec![whole.clone()], whole }
+    }
+
     /// From the rows of joined charges, in order.
     pub(super) fn new(rows: Vec<Row>, parts: Parts) -> Together {
         let own = |(place, cost): (usize, u32)| {

@@ -1,7 +1,7 @@
-//! The time limit for the head of a request, without a timer for each.
+//! The time limit for the head of a request on HTTP/1, and for the next ping on HTTP/2, without a timer for each.
 //!
-//! hyper asks for a new timer whenever it waits for a head, and drops it when the head has arrived. Here all of them are one
-//! [`Alarm`] of their connection.
+//! hyper asks for a new timer whenever it waits for a head, and drops it when the head has arrived. On HTTP/2 it polls one whenever
+//! it does anything. Here all of them are one [`Alarm`] of their connection.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ use hyper::rt::{Sleep, Timer};
 use crate::front::alarm::Alarm;
 
 /// The timer of one connection.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Heads(Arc<Mutex<Alarm>>);
 
 /// The deadline of one head.

@@ -105,7 +105,8 @@ pub(crate) struct Stalling<S> {
     stream: S,
     limit: Duration,
     busy: Busy,
-    moved: Instant,
+    /// Since when nothing has moved; `None` while it does. The clock is read when something has to wait, and not for every piece.
+    still: Option<Instant>,
     /// Since when nothing could be written.
     blocked: Option<Instant>,
     alarm: Alarm,
@@ -113,8 +114,8 @@ pub(crate) struct Stalling<S> {
 
 impl<S> Stalling<S> {
     pub(crate) fn new(stream: S, limit: Duration) -> Stalling<S> {
-        let (busy, moved, alarm) = (Busy::new(limit), Instant::now(), Alarm::default());
-        Stalling { stream, limit, busy, moved, blocked: None, alarm }
+        let (busy, alarm) = (Busy::new(limit), Alarm::default());
+        Stalling { stream, limit, busy, still: None, blocked: None, alarm }
     }
 
     /// Lets reads wait for as long as requests are in flight. Writes never may: a blocked write means that the peer
@@ -126,23 +127,24 @@ impl<S> Stalling<S> {
     /// Passes on the result of a read; if nothing was read, waits for the alarm.
     fn watch_read<T>(&mut self, cx: &mut Context<'_>, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if done.is_ready() {
-            self.moved = Instant::now();
+            self.still = None;
             return done;
         }
         loop {
-            ready!(self.alarm.poll(self.due(self.moved), cx));
+            let still = *self.still.get_or_insert_with(Instant::now);
+            ready!(self.alarm.poll(self.due(still), cx));
             let is_unread = self.busy.unread_due().is_some_and(|due| due <= Instant::now());
             if is_unread || self.busy.0.requests.load(Relaxed) == 0 {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
-            self.moved = Instant::now();
+            self.still = None;
         }
     }
 
     /// Passes on the result of a write; if nothing was written, waits for the alarm.
     fn watch_write<T>(&mut self, cx: &mut Context<'_>, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if done.is_ready() {
-            (self.moved, self.blocked) = (Instant::now(), None);
+            (self.still, self.blocked) = (None, None);
             return done;
         }
         let blocked = *self.blocked.get_or_insert_with(Instant::now);

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use http_body_util::{Empty, StreamBody};
 use hyper::body::Frame;
 use hyper::client::conn::http2;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};

@@ -2,11 +2,11 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{MaybeDone, join_all, maybe_done, poll_immediate};
+use futures_util::future::{join_all, poll_immediate};
 use http::HeaderMap;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
@@ -18,9 +18,10 @@ use super::action::{Action, Queued};
 use super::command::{Step, Then, plan};
 use super::names::NAMES;
 use super::reply::{Protocol, Reply};
-use super::request::{MAX_COMMAND, Parsed, parse};
+use super::request::{MAX_COMMAND, Parsed, Word, parse};
 use super::session::{Login, Session};
 use super::shared::Shared;
+use super::stopped::Stopped;
 use super::{check, throttle};
 use crate::front::connections::Stream;
 use crate::metrics::{CommandOutcome, Front};
@@ -41,11 +42,12 @@ pub(super) struct Connection {
     shared: Arc<Shared>,
     stream: Stream,
     session: Session,
-    /// Resolves when the service stops, and again whenever it is awaited after that. Made once, because every read waits for it.
-    stopped: MaybeDone<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    stopped: Stopped,
     /// Bytes that were not parsed yet: less than a command, once all complete commands were answered.
     input: Vec<u8>,
     output: Vec<u8>,
+    /// Memory for the words of a command.
+    words: Vec<Word<'static>>,
     /// Since when the first command of the input is incomplete.
     waiting_since: Option<Instant>,
 }
@@ -57,6 +59,8 @@ impl Connection {
     const MUCH: usize = Connection::CHUNK / 4;
     /// How much the buffers keep while the connection is idle.
     const KEPT: usize = 2 * Connection::CHUNK;
+    /// For how many words of a command memory is kept.
+    const WORDS: usize = 64;
     /// How long a client that is cut off gets to read why.
     const FAREWELL: Duration = Duration::from_millis(200);
 
@@ -65,17 +69,13 @@ impl Connection {
         stream: Stream,
         peer: IpAddr,
         number: u64,
-        mut stopping: watch::Receiver<bool>,
+        stopping: watch::Receiver<bool>,
     ) -> Connection {
         let login = shared.password.clone().map(|password| Login::new(password, shared.service.guesses.clone(), peer));
         let session = Session::new(number, login);
+        let (stopped, words) = (Stopped::new(stopping), Vec::new());
         let (input, output) = (Vec::new(), Vec::new());
-        let stopped = async move {
-            // An error means that it has.
-            let _ = stopping.wait_for(|stop| *stop).await;
-        };
-        let stopped: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(stopped);
-        Connection { shared, stream, session, stopped: maybe_done(stopped), input, output, waiting_since: None }
+        Connection { shared, stream, session, stopped, input, output, words, waiting_since: None }
     }
 
     /// Runs until the client leaves, is cut off, or the service stops.
@@ -101,13 +101,15 @@ impl Connection {
         let reading = self.stream.read_buf(&mut self.input);
         match self.waiting_since {
             Some(since) => tokio::select! {
+                biased;
+                () = self.stopped.wait() => Ok(0),
                 read = timeout_at(since + self.shared.limits.stall, reading) => Ok(read??),
-                () = &mut self.stopped => Ok(0),
             },
             // The stream itself fails when it is idle for too long.
             None => tokio::select! {
+                biased;
+                () = self.stopped.wait() => Ok(0),
                 read = reading => read,
-                () = &mut self.stopped => Ok(0),
             },
         }
     }
@@ -171,41 +173,20 @@ impl Connection {
         };
         tokio::select! {
             () = wait => {}
-            () = &mut self.stopped => {}
+            () = self.stopped.wait() => {}
         }
     }
 
     /// The next commands, as many as are decided together. Those that need not wait are answered at once, for as long as none
     /// before them waits.
     fn understand(&mut self, start: usize) -> Batch {
-        let Connection { shared, session, input, output, .. } = self;
-        let (mut steps, mut at, mut words) = (Vec::new(), start, Vec::new());
-        for _ in 0..shared.limits.depth {
-            let step = match parse(&input[at..], &mut words) {
-                Ok(Parsed::Incomplete) => return Batch { steps, taken: at - start, then: Then::GoOn, has_more: false },
-                Ok(Parsed::Command(taken)) => {
-                    at += taken;
-                    if words.is_empty() {
-                        continue;
-                    }
-                    match plan(shared, session, &words) {
-                        Some(step) => step,
-                        None => return Batch { steps, taken: at - start, then: Then::Close, has_more: false },
-                    }
-                }
-                Err(error) => Step::last(format!("ERR Protocol error: {error}"), session.protocol),
-            };
-            let then = step.then;
-            match step {
-                step if !steps.is_empty() => steps.push(step),
-                step => steps.extend(answer_now(shared, session, step, output)),
-            }
-            // What a client does not read must not pile up here.
-            if then == Then::Close || output.len() > MAX_COMMAND {
-                return Batch { steps, taken: at - start, then, has_more: true };
-            }
+        let Connection { shared, session, input, output, words, .. } = self;
+        let mut borrowed = again(std::mem::take(words));
+        let batch = understand(shared, session, (&input[..], start), output, &mut borrowed);
+        if borrowed.capacity() <= Self::WORDS {
+            *words = again(borrowed);
         }
-        Batch { steps, taken: at - start, then: Then::GoOn, has_more: true }
+        batch
     }
 
     /// Adds a reply to those that are sent together, unless there are many bytes of them already: what a client does not read
@@ -245,6 +226,49 @@ impl Connection {
         let _ = timeout(Self::FAREWELL, unread).await;
         Ok(())
     }
+}
+
+/// The memory of these words, for others.
+fn again<'b>(mut words: Vec<Word<'_>>) -> Vec<Word<'b>> {
+    words.clear();
+    words.into_iter().map(|_| Word::default()).collect()
+}
+
+/// The commands of the input from `start` on: see [`Connection::understand`].
+fn understand<'b>(
+    shared: &Shared,
+    session: &mut Session,
+    (input, start): (&'b [u8], usize),
+    output: &mut Vec<u8>,
+    words: &mut Vec<Word<'b>>,
+) -> Batch {
+    let (mut steps, mut at) = (Vec::new(), start);
+    for _ in 0..shared.limits.depth {
+        let step = match parse(&input[at..], words) {
+            Ok(Parsed::Incomplete) => return Batch { steps, taken: at - start, then: Then::GoOn, has_more: false },
+            Ok(Parsed::Command(taken)) => {
+                at += taken;
+                if words.is_empty() {
+                    continue;
+                }
+                match plan(shared, session, words) {
+                    Some(step) => step,
+                    None => return Batch { steps, taken: at - start, then: Then::Close, has_more: false },
+                }
+            }
+            Err(error) => Step::last(format!("ERR Protocol error: {error}"), session.protocol),
+        };
+        let then = step.then;
+        match step {
+            step if !steps.is_empty() => steps.push(step),
+            step => steps.extend(answer_now(shared, session, step, output)),
+        }
+        // What a client does not read must not pile up here.
+        if then == Then::Close || output.len() > MAX_COMMAND {
+            return Batch { steps, taken: at - start, then, has_more: true };
+        }
+    }
+    Batch { steps, taken: at - start, then: Then::GoOn, has_more: true }
 }
 
 /// Executes and counts a command that waits for nothing, and adds its reply; returns any other one.

@@ -85,10 +85,7 @@ impl Reply {
                 out.extend(b"\r\n");
             }
             Reply::Integer(number) => integer(out, *number),
-            Reply::Integers(numbers) => {
-                out.extend_from_slice(b"*5\r\n");
-                numbers.iter().for_each(|number| integer(out, *number));
-            }
+            Reply::Integers(numbers) => integers(out, b"*5\r\n", numbers),
             Reply::Bytes(bytes) => bulk(out, bytes),
             Reply::Written(bytes) => out.extend_from_slice(bytes),
             Reply::Text(text) if is_new => {
@@ -132,20 +129,40 @@ fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Digits by hand: most answers are integers, and formatting takes longer than all else.
 fn integer(out: &mut Vec<u8>, number: i64) {
-    let (mut digits, mut start, mut rest) = ([0_u8; 20], 20, number.unsigned_abs());
-    loop {
+    integers(out, b"", &[number]);
+}
+
+/// Digits by hand, from the last to the first, and copied once: most answers are integers, and formatting takes longer than all
+/// else.
+fn integers<const N: usize>(out: &mut Vec<u8>, head: &[u8], numbers: &[i64; N]) {
+    /// A colon, a sign, 19 digits, and the end of the line.
+    const LONGEST: usize = 23;
+    let mut lines = [[0_u8; LONGEST]; N];
+    let lines = lines.as_flattened_mut();
+    let mut start = lines.len();
+    let mut put = |byte| {
         start -= 1;
-        digits[start] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
+        lines[start] = byte;
+    };
+    for number in numbers.iter().rev() {
+        put(b'\n');
+        put(b'\r');
+        let mut rest = number.unsigned_abs();
+        loop {
+            put(b'0' + (rest % 10) as u8);
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
         }
+        if *number < 0 {
+            put(b'-');
+        }
+        put(b':');
     }
-    out.extend_from_slice(if number < 0 { b":-" } else { b":" });
-    out.extend_from_slice(&digits[start..]);
-    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(head);
+    out.extend_from_slice(&lines[start..]);
 }
 
 fn line(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {

@@ -176,6 +176,10 @@ fn write_bucket(key: &[u8], bucket: &mut Key) {
 }
 
 fn integer(word: &[u8]) -> Result<i64, Reply> {
+    // Nearly all are like this, and such a number fits.
+    if (1..=18).contains(&word.len()) && word.iter().all(u8::is_ascii_digit) {
+        return Ok(word.iter().fold(0, |number, digit| 10 * number + i64::from(digit - b'0')));
+    }
     let number = std::str::from_utf8(word).ok().and_then(|text| text.parse().ok());
     number.ok_or_else(|| cell_error(&format!("Couldn't parse as integer: {}", shown(word))))
 }
