@@ -127,6 +127,45 @@ async fn state_ends_when_it_no_longer_matters() {
     }
 }
 
+/// States that are written together were given their time to live one by one, together with their value. Now it is a command of its
+/// own, and a number in a state is increased in place: neither may be forgotten.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn states_that_are_written_together_end_when_they_no_longer_matter() {
+    for kind in Kind::ALL {
+        let server = Server::start(kind);
+        let rules = [("bucket", Algorithm::TokenBucket), ("leaky", Algorithm::LeakyBucket)];
+        for rules in [&rules[..1], &rules] {
+            let specs = rules.iter().map(|(name, algorithm)| {
+                let name = format!("{name}{}", rules.len());
+                RuleSpec { algorithm: *algorithm, ..rule(&name, "100/1000s", FailurePolicy::Closed) }
+            });
+            let limiter = Arc::new(Limiter::new(Policy::new(specs).unwrap(), connect(&server).await));
+            for times in 1..=3 {
+                let ask = |nth: usize| {
+                    let limiter = limiter.clone();
+                    tokio::spawn(async move { answered(&limiter, &user(&nth.to_string())).await })
+                };
+                for (nth, asked) in (0..50).map(ask).enumerate().collect::<Vec<_>>() {
+                    for row in asked.await.unwrap().rows() {
+                        assert_eq!(row.decision.remaining, 100 - times, "{kind:?}");
+                        let reset_ms = row.decision.reset_after.as_millis_ceil() as i64;
+                        let key = format!("tollkeeper:{{{nth}}}0:{}", row.charge.rule.name());
+                        let ttl: i64 = redis::cmd("PTTL").arg(&key).query(&mut server.connect()).unwrap();
+                        assert!(
+                            (reset_ms - 5_000..=reset_ms + 2).contains(&ttl),
+                            "{kind:?} {key}: {ttl} of {reset_ms}"
+                        );
+                    }
+                }
+            }
+        }
+        let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut server.connect()).unwrap();
+        for command in ["mset", "incrby", "pexpireat"] {
+            assert!(stats.contains(&format!("cmdstat_{command}:")), "{kind:?}: {command} was not used: {stats}");
+        }
+    }
+}
+
 /// Killed, hung, and back: each rule answers by its own failure policy in between, and by the store again afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rules_answer_by_their_policy_while_the_server_is_unreachable() {

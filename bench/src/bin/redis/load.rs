@@ -1,7 +1,8 @@
 //! Many tasks at once: what a decision costs the server, and how many there are in a second.
 
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
+use redis::Script;
 use tollkeeper::{RedisStore, Traffic};
 use tollkeeper_bench::{Numbers, Samples};
 
@@ -22,6 +23,8 @@ struct Case {
     classic: usize,
     tollkeeper: usize,
     promised_times_less_cpu: Option<f64>,
+    /// For how long the state of a first request matters, if every request has to be written.
+    written_for: Option<Duration>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -39,6 +42,7 @@ const CASES: [Case; 5] = [
         classic: 16_384,
         tollkeeper: 65_536,
         promised_times_less_cpu: Some(4.0),
+        written_for: Some(Duration::from_millis(10)),
     },
     // With a limit that refills slowly every state is found stored, where the first case finds most of them idle.
     Case {
@@ -49,6 +53,7 @@ const CASES: [Case; 5] = [
         classic: 16_384,
         tollkeeper: 65_536,
         promised_times_less_cpu: None,
+        written_for: Some(Duration::from_millis(86_400)),
     },
     Case {
         name: "one hot key, allowed",
@@ -58,6 +63,7 @@ const CASES: [Case; 5] = [
         classic: 16_384,
         tollkeeper: 131_072,
         promised_times_less_cpu: Some(50.0),
+        written_for: Some(Duration::from_millis(1)),
     },
     Case {
         name: "one hot key with `lease: auto`, allowed",
@@ -67,6 +73,7 @@ const CASES: [Case; 5] = [
         classic: 16_384,
         tollkeeper: 524_288,
         promised_times_less_cpu: Some(50.0),
+        written_for: None,
     },
     Case {
         name: "one attacker, denied",
@@ -76,6 +83,7 @@ const CASES: [Case; 5] = [
         classic: 16_384,
         tollkeeper: 262_144,
         promised_times_less_cpu: Some(1_000.0),
+        written_for: None,
     },
 ];
 
@@ -99,9 +107,9 @@ pub async fn compare(promises: &mut Promises) {
     }
     println!(
         "| case | tasks | classic µs | spread | tollkeeper µs | spread | times less \
-         | main thread | piped classic µs | requests a call |"
+         | main thread | piped classic µs | floor µs | requests a call |"
     );
-    println!("|---|---:|---:|---|---:|---|---:|---:|---:|---:|");
+    println!("|---|---:|---:|---|---:|---|---:|---:|---:|---:|---:|");
     rows.iter().for_each(|(cpu, _)| println!("{cpu}"));
     println!(
         "\n| case | tasks | classic/s | spread | tollkeeper/s | spread | times more \
@@ -118,11 +126,18 @@ async fn race(case: &Case, tasks: usize, promises: &mut Promises) -> (String, St
     let Clients { classic, piped, tollkeeper, store } = Clients::connect(&server, case.limit, tasks).await;
     let mut contestants = [(classic, case.classic), (piped, case.classic), (tollkeeper, case.tollkeeper)]
         .map(|(clients, decisions)| (clients, decisions, Measured::default()));
+    let mut floor = Samples::default();
     let mut traffic = store.traffic();
     for round in 0..=ROUNDS {
         for (clients, decisions, measured) in &mut contestants {
             let measured = (round > 0).then_some(measured);
             run(&server, case, clients, *decisions, round as u64, measured).await;
+        }
+        if let Some(written_for) = case.written_for {
+            let cpu = run_floor(&server, case.users, case.tollkeeper, round as u64, written_for);
+            if round > 0 {
+                floor.push(cpu);
+            }
         }
         if round == 0 {
             traffic = store.traffic();
@@ -138,10 +153,11 @@ async fn race(case: &Case, tasks: usize, promises: &mut Promises) -> (String, St
         promises.check(format!("{name}: times less CPU"), times_less, Bound::AtLeast, target);
         promises.check(format!("{name}: times more decisions a second"), times_more, Bound::Above, 1.0);
     }
+    let floor = if case.written_for.is_some() { format!("{:.2}", floor.median()) } else { "-".into() };
     let start = format!("| {} | {tasks}", case.name);
     (
         format!(
-            "{start} | {} | {} | {times_less:.1} | {:.1} | {:.2} | {requests_a_call} |",
+            "{start} | {} | {} | {times_less:.1} | {:.1} | {:.2} | {floor} | {requests_a_call} |",
             shown(&classic.cpu, 2),
             shown(&ours.cpu, 3),
             classic.main_thread.median() / ours.main_thread.median(),
@@ -178,6 +194,32 @@ async fn run(
     measured.main_thread.push((used.main_thread - cpu.main_thread) / decisions);
     measured.client.push(client / decisions);
     measured.rate.push(decisions / elapsed.as_secs_f64());
+}
+
+/// The least that a decision can cost the server if every call has 64 requests and one call follows another: a script that
+/// decides nothing. Returns microseconds of processor time.
+fn run_floor(server: &Server, users: u64, decisions: usize, round: u64, written_for: Duration) -> f64 {
+    const BATCH: usize = 64;
+    let script = Script::new(include_str!("floor.lua"));
+    let mut connection = server.client().get_connection().expect("connects");
+    let mut numbers = Numbers::new(round << 32 | 0x77);
+    let before = server.cpu();
+    for _ in 0..decisions / BATCH {
+        let mut keys: Vec<String> =
+            (0..BATCH).map(|_| format!("tollkeeper{{{}}}0:floor", user((numbers.draw() >> 20) % users))).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+        // A number as long as a state: microseconds, and three digits.
+        let (state, expires) = (format!("-{}123", now.as_micros()), (now + written_for).as_millis() as u64 + 1);
+        let mut call = script.arg(state);
+        call.arg(expires);
+        for key in &keys {
+            call.key(key);
+        }
+        let _: redis::Value = call.invoke(&mut connection).expect("the script runs");
+    }
+    (server.cpu().process - before.process) / decisions as f64
 }
 
 /// Lets each client ask for random users one after another. Returns how many answers were not `expected`.

@@ -325,7 +325,7 @@ impl RedisStore {
         let counted = self.inspect(bucket).await?.reset_after > Span::ZERO;
         let key = self.0.key(bucket);
         let slot = self.0.nodes.slot(&key);
-        let call = Call { keys: vec![key, self.0.refunded_key(bucket)], arguments: Vec::new() };
+        let call = Call { keys: [key, self.0.refunded_key(bucket)].map(Arc::from).into(), arguments: Vec::new() };
         let removed: i64 = self.0.run(slot, &script::RESET, call).await?;
         if let Some(Ahead { denials, leases }) = &self.0.ahead {
             leases.forget(bucket);

@@ -14,7 +14,7 @@ use tollkeeper_core::{
     is_denied,
 };
 
-use super::script::{At, CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, Quotas, Script};
+use super::script::{At, CHARGE, CHARGE_BUCKETS, CHARGE_ONE, CHARGE_RUN, Call, Quotas, Script};
 use super::stored::{NAMESPACE, read_log, read_string, state_key};
 
 /// Added to the number of a quota whose rule denies only together with others of its kind.
@@ -27,9 +27,9 @@ pub(super) struct Batch {
     namespace: Arc<str>,
     entries: Vec<Requests>,
     /// Keys of strings and of logs, each in the order of first use.
-    strings: Vec<String>,
-    logs: Vec<String>,
-    places: HashMap<String, Place>,
+    strings: Vec<Arc<str>>,
+    logs: Vec<Arc<str>>,
+    places: HashMap<Arc<str>, Place>,
     quotas: Quotas,
 }
 
@@ -99,9 +99,9 @@ impl Batch {
     /// the charges are returned, and this batch has to be sent first.
     pub(super) fn push(&mut self, ask: Ask, charges: Vec<Charge>, count: u32) -> Result<(), Vec<Charge>> {
         debug_assert!(ask != Ask::Lease || matches!(&*charges, [charge] if charge.cost == 1));
-        let key = |charge: &Charge| state_key(&self.namespace, charge.rule.name(), &charge.key);
-        let keys: Vec<String> = charges.iter().map(key).collect();
-        let is_other = |(key, charge): (&String, &Charge)| {
+        let key = |charge: &Charge| state_key(&self.namespace, charge.rule.name(), &charge.key).into();
+        let keys: Vec<Arc<str>> = charges.iter().map(key).collect();
+        let is_other = |(key, charge): (&Arc<str>, &Charge)| {
             self.places.get(key).is_some_and(|place| self.quotas.list[place.quota] != *charge.quota())
         };
         if !self.places.is_empty() && keys.iter().zip(&charges).any(is_other) {
@@ -112,7 +112,7 @@ impl Batch {
         Ok(())
     }
 
-    fn place(&mut self, key: String, quota: &Quota) -> Place {
+    fn place(&mut self, key: Arc<str>, quota: &Quota) -> Place {
         match self.places.entry(key) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(new) => {
@@ -151,6 +151,9 @@ impl Batch {
     pub(super) fn call(&self, when: At) -> Call {
         if let Some((charge, refill)) = self.only_bucket() {
             return Call::one(self.strings[0].clone(), charge.quota(), refill, charge.cost, when);
+        }
+        if let Some((count, charge, refill)) = self.only_run() {
+            return Call::run(self.strings.clone(), count, charge.quota(), refill, charge.cost, when);
         }
         let mut numbers = vec![self.strings.len() as i64];
         self.quotas.write(&mut numbers, when);
@@ -191,10 +194,24 @@ impl Batch {
         Some((charge, charge.quota().refill()?))
     }
 
+    /// The first charge, and how many there are for each key, if all differ only in their key: several keys of one bucket in
+    /// which a token takes whole microseconds.
+    fn only_run(&self) -> Option<(u32, &Charge, Refill)> {
+        let first = self.entries.first()?;
+        let (charge, _) = first.as_one()?;
+        let refill = charge.quota().refill().filter(|refill| refill.token_part == 0)?;
+        let is_run = self.strings.len() > 1 && self.strings.len() == self.entries.len();
+        let is_run = is_run && self.entries.is_sorted_by(|one, next| one.is_followed_by(next));
+        is_run.then_some((first.count, charge, refill))
+    }
+
     /// The script for it: a short one if that is enough.
     pub(super) fn script(&self) -> &'static Script {
         if self.only_bucket().is_some() {
             return &CHARGE_ONE;
+        }
+        if self.only_run().is_some() {
+            return &CHARGE_RUN;
         }
         let bucket = |quota: &Quota| quota.algorithm().has_burst();
         if self.quotas.list.iter().all(bucket) { &CHARGE_BUCKETS } else { &CHARGE }

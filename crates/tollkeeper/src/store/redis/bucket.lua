@@ -203,7 +203,11 @@ local function bucket(limit, tag, token_whole, token_part, denominator, full_who
   local known_at, known_text
   local text = format("-%%d%03d", tag)
   local function charge(now, amount, whole, part)
-    whole, part = add(whole, part, amount)
+    if token_part == 0 then
+      whole = whole + token_whole * amount
+    else
+      whole, part = add(whole, part, amount)
+    end
     local full_at = now + whole
     if part == 0 then
       if full_at ~= known_at then

@@ -66,16 +66,20 @@ impl Shared {
             let rule = RuleSpec { name, key, limit, algorithm, ..RuleSpec::default() }.build().ok()?;
             Some(Charge::new(Arc::new(rule), Key { variant: 0, value: "startup".into() }, 1))
         };
-        let charges: Vec<Charge> =
-            [Algorithm::TokenBucket, Algorithm::SlidingWindowLog].into_iter().filter_map(charge).collect();
+        let charges: Vec<Charge> = [Algorithm::TokenBucket, Algorithm::Gcra, Algorithm::SlidingWindowLog]
+            .into_iter()
+            .filter_map(charge)
+            .collect();
         let keys: Vec<String> = charges.iter().map(|charge| self.key(charge.bucket())).collect();
         let (Some(first), mut batch) = (keys.first(), Batch::new(self.namespace.clone())) else { return Ok(()) };
         let _ = batch.push(Ask::Charge, charges, 1);
         // On a connection of its own and without a deadline: a busy machine must not hide a missing right.
         let mut connection = self.nodes.owner(self.nodes.slot(first))?.open().await?;
         let charged: Result<Value, _> = ask(&mut connection, &batch.script().eval(&batch.call(self.when()))).await;
+        // Of one that was found, which only some scripts do.
+        let moved: Result<Value, _> = ask(&mut connection, redis::cmd("INCRBY").arg(first).arg(0)).await;
         let removed: Result<Value, _> = ask(&mut connection, redis::cmd("DEL").arg(&keys)).await;
-        for outcome in [charged, removed] {
+        for outcome in [charged, moved, removed] {
             let reason = outcome.err().map(|error| error.to_string()).unwrap_or_default();
             // Any other error may be temporary, and is handled when it occurs.
             if ["NOPERM", "permission", "can't run this command"].iter().any(|word| reason.contains(word)) {

@@ -19,12 +19,12 @@
 
 local now = time(ARGV[1])
 local batch = cmsgpack.unpack(ARGV[2])
-local strings = batch[1]
+local keys, strings = KEYS, batch[1]
 local quotas, at = read_quotas(batch, 2, now)
 if not quotas then
   return at
 end
-local states = strings > 0 and call("MGET", unpack(KEYS, 1, strings)) or {}
+local states = strings > 0 and call("MGET", unpack(keys, 1, strings)) or {}
 local current, ends, reply = {}, {}, states
 local ALTERNATIVE = 1048576
 
@@ -50,7 +50,7 @@ local function decide(at, count, charges)
     if state == nil then
       state = states[key]
       if law.is_log then
-        state = law.open(KEYS[key], now)
+        state = law.open(keys[key], now)
         current[key] = state
       end
     end
@@ -91,10 +91,10 @@ local function decide(at, count, charges)
   return passed
 end
 
-reply[#KEYS + 1] = now
+reply[#keys + 1] = now
 
 -- Records how many requests of an entry passed, if not all.
-local entry, replied = 0, #KEYS + 1
+local entry, replied = 0, #keys + 1
 local function answer(passed, count)
   entry = entry + 1
   if passed ~= count then
@@ -140,11 +140,10 @@ while at < size do
   end
 end
 
--- One MSET for all would be faster by a twentieth, but from a script Redis then stores values in buffers as large as
--- the keys that MGET was given.
+-- Writes the state of one key.
 local function write(key)
   if key <= strings then
-    call("PSETEX", KEYS[key], ttl(now, ends[key]), current[key])
+    call("PSETEX", keys[key], ttl(now, ends[key]), current[key])
   else
     current[key].law.store(current[key], now)
   end
@@ -153,7 +152,7 @@ end
 -- The keys that would be new, by their numbers.
 local function new_keys()
   local new = {}
-  for key = 1, #KEYS do
+  for key = 1, #keys do
     local state = current[key]
     local is_new = key <= strings and state and not states[key]
     if key > strings and state.changed then
@@ -166,24 +165,56 @@ local function new_keys()
   return new
 end
 
-for key = strings + 1, #KEYS do
+-- Decimal numbers, as most states are, are written all at once: keys and states in turn. Packed states are shorter, and not
+-- written so: from a script, Redis keeps the arguments of MSET in buffers as large as those of MGET, unless it stores
+-- them as integers.
+local packed, decimals, count = 16, {}, 0
+for key = strings + 1, #keys do
   reply[key] = current[key].law.digest(current[key])
 end
-local is_first = true
-for key = 1, #KEYS do
+for key = 1, strings do
   local state = current[key]
-  if state and (key <= strings or state.changed) then
-    if not is_first then
-      write(key)
-    elseif is_refused(write, key) then
-      local new = new_keys()
-      if #new > 0 then
-        return full(new)
+  if state and #state > packed then
+    decimals[count + 1], decimals[count + 2] = keys[key], state
+    count = count + 2
+  end
+end
+local has_begun = count > 2
+if has_begun then
+  local refused = write_first(new_keys, call, "MSET", unpack(decimals, 1, count))
+  if refused then
+    return refused
+  end
+  local expire, earliest, shift = expiry(now)
+  local known_end, known_text
+  for key = 1, strings do
+    local state = current[key]
+    if state and #state > packed then
+      local at = ends[key]
+      if at ~= known_end then
+        known_end, known_text = at, format("%d", ((at > earliest and at or earliest) + shift) / 1000)
       end
-      insist()
-      write(key)
+      call(expire, keys[key], known_text)
     end
-    is_first = false
+  end
+  if count == 2 * #keys then
+    return reply
+  end
+else
+  packed = EXACT
+end
+for key = 1, #keys do
+  local state = current[key]
+  if state and (key > strings and state.changed or key <= strings and #state <= packed) then
+    if has_begun then
+      write(key)
+    else
+      local refused = write_first(new_keys, write, key)
+      if refused then
+        return refused
+      end
+      has_begun = true
+    end
   end
 end
 return reply

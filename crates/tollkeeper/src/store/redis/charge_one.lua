@@ -16,15 +16,12 @@ local state = call("MGET", KEYS[1])[1]
 local passed, jumped, whole, part = law.view(state, now, cost, 1)
 if passed > 0 or jumped then
   local value, ends = law.charge(now, passed * cost, whole, part)
-  local function write(key)
-    call("PSETEX", key, ttl(now, ends), value)
+  local function new_keys()
+    return state and {} or { "1" }
   end
-  if is_refused(write, KEYS[1]) then
-    if not state then
-      return full({ "1" })
-    end
-    insist()
-    write(KEYS[1])
+  local refused = write_first(new_keys, call, "PSETEX", KEYS[1], ttl(now, ends), value)
+  if refused then
+    return refused
   end
 end
 if passed == 0 then

@@ -17,22 +17,23 @@ local function insist()
   redis.pcall("HDEL", KEYS[1], "")
 end
 
--- Whether `write`, the first of a call, was refused because the server is full. Nothing was written then.
-local function is_refused(write, key)
-  local done, problem = pcall(write, key)
+-- Makes the first write of a call. A full server refuses it; then this returns an error with the keys that would be new, by
+-- their numbers as text, and nothing was written. If `new_keys` returns none, it is written all the same.
+local function write_first(new_keys, write, ...)
+  local done, problem = pcall(write, ...)
   if done then
-    return false
+    return nil
   end
   local text = type(problem) == "table" and problem.err or problem
-  if not find(text, "OOM", 1, true) then
+  if not string.find(text, "OOM", 1, true) then
     error(problem, 0)
   end
-  return true
-end
-
--- The answer of a full server to a call that would create the keys of these numbers: nothing was written.
-local function full(new)
-  return redis.error_reply("TOLLKEEPERFULL " .. table.concat(new, " "))
+  local new = new_keys()
+  if #new > 0 then
+    return redis.error_reply("TOLLKEEPERFULL " .. table.concat(new, " "))
+  end
+  insist()
+  write(...)
 end
 
 -- The time in microseconds: as given, or the server's.
@@ -56,6 +57,16 @@ local function ttl(now, ends)
     known_end, known_ttl = ends, format("%d", ms > shortest and ms or shortest)
   end
   return known_ttl
+end
+
+-- The same for a state that is written by MSET or INCRBY: the command that makes it expire, the earliest end, and what to
+-- add to an end to get the argument in microseconds. A moment costs Redis less than a time to live, but it is one of the server's
+-- clock. If that moment has come meanwhile, Redis deletes the state, which by then has ended.
+local function expiry(now)
+  if shortest == 1 then
+    return "PEXPIREAT", 0, 999
+  end
+  return "PEXPIRE", now + shortest * 1000, 999 - now
 end
 
 -- The numbers of a state that is `length` bytes long: the letter `kind`, 7 bytes of microseconds, and 4 bytes for

@@ -78,7 +78,7 @@ impl RedisStore {
         arguments.extend(removed.into_iter().flat_map(|(field, value)| [field, value]));
         arguments.extend(keep.iter().flat_map(|one| [field(one), write(one)]));
         let arguments = arguments.into_iter().map(String::into_bytes).collect();
-        let call = Call { keys: vec![self.0.exceptions_key()], arguments };
+        let call = Call { keys: vec![self.0.exceptions_key().into()], arguments };
         let is_kept: i64 = self.0.ask_alone_for_exceptions(&EXCEPTIONS.eval(&call)).await?;
         if is_kept == 0 {
             return Err(ExceptionError::TooMany);
@@ -144,7 +144,7 @@ impl Shared {
         let mut arguments = vec![version.born.to_string(), version.changed.to_string()];
         arguments.extend(exceptions.iter().flat_map(|one| [field(one), write(one)]));
         let arguments = arguments.into_iter().map(String::into_bytes).collect();
-        let call = Call { keys: vec![self.exceptions_key()], arguments };
+        let call = Call { keys: vec![self.exceptions_key().into()], arguments };
         let restored: i64 = self.ask_alone_for_exceptions(&RESTORE.eval(&call)).await?;
         if restored > 0 {
             tracing::warn!("Redis had lost exceptions for single keys; restored: {restored}");

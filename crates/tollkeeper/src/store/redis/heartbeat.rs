@@ -36,7 +36,7 @@ async fn beat(shared: &Weak<Shared>) -> bool {
     let slot = shared.nodes.slot(&key);
     let ages = [Fleet::GONE_AFTER, Fleet::FORGOTTEN_AFTER].map(|age| age.as_millis().to_string().into_bytes());
     let arguments = [vec![shared.fleet.name.as_bytes().to_vec()], ages.to_vec()].concat();
-    let call = Call { keys: vec![key], arguments };
+    let call = Call { keys: vec![key.into()], arguments };
     // A node whose breaker is open is left to requests that need it.
     if shared.nodes.admit(slot).is_ok()
         && let Ok(counted) = shared.nodes.call(slot, Work::Script(&HEARTBEAT, &call), read).await

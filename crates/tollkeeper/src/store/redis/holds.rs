@@ -116,7 +116,7 @@ impl Shared {
                 continue;
             }
             let keys = positions.iter().map(|position| &charges[*position]);
-            let keys = keys.map(|charge| self.refunded_key(charge.bucket())).collect();
+            let keys = keys.map(|charge| self.refunded_key(charge.bucket()).into()).collect();
             let call = Call { keys, arguments: vec![lifetime.clone()] };
             let found: Vec<i64> = self.run(part.slot, &WATCH, call).await?;
             for (position, count) in positions.into_iter().zip(found) {
@@ -137,7 +137,7 @@ impl Shared {
         let numbers = [owned.places as u128, lifetime.as_millis().max(1), (PLACES / owner.share()) as u128];
         let numbers = numbers.iter().map(|number| number.to_string().into_bytes());
         let arguments = std::iter::once(owned.id.clone().into_bytes()).chain(numbers).collect();
-        let call = Call { keys: vec![key.to_string()], arguments };
+        let call = Call { keys: vec![key.into()], arguments };
         let is_owned: i64 = self.run(self.nodes.slot(key), &OWN, call).await?;
         Ok(is_owned > 0)
     }

@@ -23,7 +23,7 @@ use world::World;
 
 use super::batch::{Ask, Batch, RequestAnswer};
 use super::node::Refusal;
-use super::script::{At, CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, RENEW, SETTLE, Script};
+use super::script::{At, CHARGE, CHARGE_BUCKETS, CHARGE_ONE, CHARGE_RUN, Call, REFUND, RELEASE, RENEW, SETTLE, Script};
 use super::stored::state_key;
 use super::{RedisOptions, RedisStore};
 use crate::clock::Clock;
@@ -55,7 +55,7 @@ struct Expected {
 /// Each case is a transaction: the server's clock for expiry stands still in it, so that states which expire a
 /// millisecond later can be read back.
 fn run(connection: &mut Connection, cases: &[Case], mut check: impl FnMut(&Case, usize, Value)) {
-    for script in [&CHARGE, &CHARGE_BUCKETS, &CHARGE_ONE, &RELEASE, &RENEW, &REFUND, &SETTLE] {
+    for script in [&CHARGE, &CHARGE_BUCKETS, &CHARGE_ONE, &CHARGE_RUN, &RELEASE, &RENEW, &REFUND, &SETTLE] {
         redis::cmd("SCRIPT").arg("LOAD").arg(script.source()).exec(connection).unwrap();
     }
     for (chunk, cases) in cases.chunks(100).enumerate() {
@@ -269,7 +269,7 @@ fn charge_cases(chance: &mut Chance, worlds: u64) -> (Vec<Case>, Vec<ChargeCase>
 fn charges_are_decided_as_in_rust() {
     with_seed(|seed| {
         let (cases, charges) = charge_cases(&mut Chance::new(seed), 1_500);
-        for script in [&CHARGE, &CHARGE_BUCKETS, &CHARGE_ONE] {
+        for script in [&CHARGE, &CHARGE_BUCKETS, &CHARGE_ONE, &CHARGE_RUN] {
             let used = cases.iter().filter(|case| std::ptr::eq(case.script, &raw const **script)).count();
             assert!(used > 100, "a script is hardly tested: {used} of {} cases", cases.len());
         }

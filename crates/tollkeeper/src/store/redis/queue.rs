@@ -5,6 +5,7 @@
 //! too long is shed, and one whose caller has given up is not sent.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -196,6 +197,24 @@ fn identity(charge: &Charge) -> Identity<'_> {
     (Arc::as_ptr(&charge.rule).addr(), terms, charge.enforcement(), &charge.key, charge.cost)
 }
 
+/// A request that equals others of its kind.
+struct Alike<'p>(&'p Pending);
+
+impl PartialEq for Alike<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ask == other.0.ask && same(&self.0.charges, &other.0.charges)
+    }
+}
+
+impl Eq for Alike<'_> {}
+
+impl Hash for Alike<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.ask.hash(state);
+        self.0.charges.iter().for_each(|charge| identity(charge).hash(state));
+    }
+}
+
 /// One call: entries of equal requests, and the waiters of each.
 #[derive(Debug)]
 pub(super) struct Group {
@@ -243,14 +262,13 @@ fn kinds(pending: Vec<Pending>) -> Vec<Kind> {
         let kind = |Pending { ask, charges, count, waiter, .. }| Kind { ask, charges, count, waiting: vec![waiter] };
         return pending.into_iter().map(kind).collect();
     }
-    let mut known: HashMap<(Ask, Vec<Identity<'_>>), usize> = HashMap::new();
+    let mut known: HashMap<Alike<'_>, usize> = HashMap::with_capacity(pending.len());
     let mut count = 0;
     let kind_of: Vec<usize> = pending
         .iter()
         .map(|one| {
             let new = count;
-            let identity = (one.ask, one.charges.iter().map(identity).collect());
-            let kind = if one.ask == Ask::Lease { new } else { *known.entry(identity).or_insert(new) };
+            let kind = if one.ask == Ask::Lease { new } else { *known.entry(Alike(one)).or_insert(new) };
             count += usize::from(kind == new);
             kind
         })

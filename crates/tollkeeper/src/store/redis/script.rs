@@ -1,7 +1,7 @@
 //! The scripts and their arguments. Nothing here uses a connection.
 
 use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use redis::Cmd;
 use tollkeeper_core::{Algorithm, Hold, Quota, Receipt, Refill, Timestamp};
@@ -34,6 +34,11 @@ pub(super) static CHARGE_BUCKETS: LazyLock<Script> = LazyLock::new(|| {
 /// The same for one request to one bucket: see `charge_one.lua`.
 pub(super) static CHARGE_ONE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(&[include_str!("exact.lua"), include_str!("bucket.lua"), include_str!("charge_one.lua")])
+});
+
+/// The same for requests that differ only in their key, to one bucket: see `charge_run.lua`.
+pub(super) static CHARGE_RUN: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(&[include_str!("exact.lua"), include_str!("bucket.lua"), include_str!("charge_run.lua")])
 });
 
 /// The additional files for refunds.
@@ -95,11 +100,12 @@ pub(super) static RESTORE: LazyLock<Script> =
     LazyLock::new(|| Script::new(&[include_str!("version.lua"), include_str!("restore.lua")]));
 
 /// All of them, for `SCRIPT LOAD`.
-pub(super) fn all() -> [&'static Script; 13] {
+pub(super) fn all() -> [&'static Script; 14] {
     [
         &CHARGE,
         &CHARGE_BUCKETS,
         &CHARGE_ONE,
+        &CHARGE_RUN,
         &REFUND,
         &SETTLE,
         &RESET,
@@ -180,28 +186,37 @@ impl At {
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     /// The `KEYS` of the script.
-    pub(super) keys: Vec<String>,
+    pub(super) keys: Vec<Arc<str>>,
     /// Its `ARGV`.
     pub(super) arguments: Vec<Vec<u8>>,
 }
 
 impl Call {
     /// One request to one bucket.
-    pub(super) fn one(key: String, quota: &Quota, refill: Refill, cost: u32, at: At) -> Call {
-        let mut numbers = vec![i64::from(cost)];
+    pub(super) fn one(key: Arc<str>, quota: &Quota, refill: Refill, cost: u32, at: At) -> Call {
+        Call::to_bucket(vec![key], &[cost], quota, refill, at)
+    }
+
+    /// `count` requests for each of these keys, which have the same quota.
+    pub(super) fn run(keys: Vec<Arc<str>>, count: u32, quota: &Quota, refill: Refill, cost: u32, at: At) -> Call {
+        Call::to_bucket(keys, &[count, cost], quota, refill, at)
+    }
+
+    fn to_bucket(keys: Vec<Arc<str>>, asked: &[u32], quota: &Quota, refill: Refill, at: At) -> Call {
+        let mut numbers: Vec<i64> = asked.iter().copied().map(i64::from).collect();
         numbers.extend(bucket(refill));
         if quota.former_refills().len() > 0 {
             formers(quota, &mut numbers);
         }
         let numbers = numbers.iter().map(|number| number.to_string().into_bytes());
-        Call { keys: vec![key], arguments: std::iter::once(at.argument()).chain(numbers).collect() }
+        Call { keys, arguments: std::iter::once(at.argument()).chain(numbers).collect() }
     }
 
     /// Releases the slot of `hold`.
     pub(super) fn release(key: String, quota: &Quota, hold: Hold, at: At) -> Call {
         let numbers = [quota.period().as_micros(), hold.at.as_micros(), u64::from(hold.nth)];
         let numbers = numbers.iter().map(|number| number.to_string().into_bytes());
-        Call { keys: vec![key], arguments: std::iter::once(at.argument()).chain(numbers).collect() }
+        Call { keys: vec![key.into()], arguments: std::iter::once(at.argument()).chain(numbers).collect() }
     }
 
     /// Holds the slot of `hold` for another period: the same arguments as for a release.
@@ -216,7 +231,7 @@ impl Call {
     ) -> Call {
         let (mut quotas, mut numbers, mut keys) = (Quotas::default(), Vec::new(), Vec::new());
         for (key, refunded, quota, Receipt { cost, at, nth, is_lease, .. }) in refunds {
-            keys.extend([key, refunded]);
+            keys.extend([key, refunded].map(Arc::from));
             let quota = quotas.position(quota) as i64;
             numbers.extend([quota, i64::from(cost), at.as_micros() as i64, i64::from(nth), i64::from(is_lease)]);
         }
@@ -230,7 +245,7 @@ impl Call {
     ) -> Call {
         let (mut quotas, mut numbers, mut keys) = (Quotas::default(), Vec::new(), Vec::new());
         for (key, refunded, quota, receipt, refunded_before, cost) in settled {
-            keys.extend([key, refunded]);
+            keys.extend([key, refunded].map(Arc::from));
             let Receipt { cost: charged, at, nth, after, .. } = receipt;
             let (full_at, part) = match after {
                 None => (-1, 0),
@@ -245,7 +260,7 @@ impl Call {
         Call::by_quotas(keys, &quotas, numbers, when)
     }
 
-    fn by_quotas(keys: Vec<String>, quotas: &Quotas, mut numbers: Vec<i64>, when: At) -> Call {
+    fn by_quotas(keys: Vec<Arc<str>>, quotas: &Quotas, mut numbers: Vec<i64>, when: At) -> Call {
         let mut all = Vec::new();
         quotas.write(&mut all, when);
         all.append(&mut numbers);
@@ -253,13 +268,16 @@ impl Call {
     }
 
     /// With its numbers as one argument.
-    pub(super) fn of_numbers(keys: Vec<String>, numbers: &[i64], when: At) -> Call {
+    pub(super) fn of_numbers(keys: Vec<Arc<str>>, numbers: &[i64], when: At) -> Call {
         Call { keys, arguments: vec![when.argument(), msgpack::integers(numbers)] }
     }
 
     fn command(&self, name: &str, script: &str) -> Cmd {
         let mut command = redis::cmd(name);
-        command.arg(script).arg(self.keys.len()).arg(&self.keys);
+        command.arg(script).arg(self.keys.len());
+        for key in &self.keys {
+            command.arg(&**key);
+        }
         for argument in &self.arguments {
             command.arg(argument.as_slice());
         }

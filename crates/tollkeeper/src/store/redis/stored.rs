@@ -44,7 +44,12 @@ fn digest_of(value: &str) -> String {
 pub(super) fn state_key(namespace: &str, rule: &str, key: &Key) -> String {
     let mut text = String::with_capacity(namespace.len() + rule.len() + key.value.len().min(MAX_VALUE) + 9);
     let (mark, value) = tag(&key.value);
-    let _ = write!(text, "{namespace}:{mark}{{{value}}}{}:{rule}", key.variant);
+    for piece in [namespace, ":", mark, "{", &value, "}"] {
+        text.push_str(piece);
+    }
+    let _ = write!(text, "{}", key.variant);
+    text.push(':');
+    text.push_str(rule);
     text
 }
 

@@ -57,11 +57,12 @@ impl Data {
     pub(super) fn run(&mut self, words: &[Vec<u8>]) -> Reply {
         let Some((name, arguments)) = words.split_first() else { return Reply::Error("ERR no command".into()) };
         let name = String::from_utf8_lossy(name).to_ascii_uppercase();
-        let may_grow = ["SET", "PSETEX", "RPUSH", "LPUSH", "LSET", "HSET", "HSETNX", "ZADD"].contains(&name.as_str());
+        let may_grow = ["SET", "MSET", "PSETEX", "INCRBY", "RPUSH", "LPUSH", "LSET", "HSET", "HSETNX", "ZADD"]
+            .contains(&name.as_str());
         if may_grow && self.is_full && !self.has_written {
             return Reply::Error(NO_ROOM.into());
         }
-        let may_write = ["DEL", "HDEL", "PEXPIRE", "LREM", "LTRIM", "GETDEL", "ZREM", "ZREMRANGEBYSCORE"];
+        let may_write = ["DEL", "HDEL", "PEXPIRE", "PEXPIREAT", "LREM", "LTRIM", "GETDEL", "ZREM", "ZREMRANGEBYSCORE"];
         self.has_written |= may_grow || may_write.contains(&name.as_str());
         let now_ms = self.now / 1_000;
         self.entries.retain(|_, entry| entry.until.is_none_or(|until| until > now_ms));
@@ -116,6 +117,20 @@ impl Data {
                 self.entries.insert(key, Entry { value: Stored::Text(words[2].clone()), until });
                 Reply::Ok
             }
+            "MSET" => {
+                for pair in words.chunks_exact(2) {
+                    let entry = Entry { value: Stored::Text(pair[1].clone()), until: None };
+                    self.entries.insert(pair[0].clone(), entry);
+                }
+                Reply::Ok
+            }
+            "INCRBY" => {
+                let before = self.text(&key)?.map_or(Ok(0), |text| to_number(&text))?;
+                let sum = before.checked_add(number(1)?).ok_or("ERR increment or decrement would overflow")?;
+                let until = self.entries.get(&key).and_then(|entry| entry.until);
+                self.entries.insert(key, Entry { value: Stored::Text(sum.to_string().into_bytes()), until });
+                Reply::Number(sum)
+            }
             "DEL" => {
                 Reply::Number(words.iter().filter(|key| self.entries.remove(key.as_slice()).is_some()).count() as i64)
             }
@@ -126,6 +141,14 @@ impl Data {
             }),
             "PEXPIRE" => {
                 let until = now_ms + number(1)? as u64;
+                let entry = self.entries.get_mut(&key);
+                Reply::Number(entry.map(|entry| entry.until = Some(until)).is_some().into())
+            }
+            "PEXPIREAT" => {
+                let until = number(1)? as u64;
+                if until <= now_ms {
+                    return Ok(Reply::Number(self.entries.remove(&key).is_some().into()));
+                }
                 let entry = self.entries.get_mut(&key);
                 Reply::Number(entry.map(|entry| entry.until = Some(until)).is_some().into())
             }
@@ -283,7 +306,11 @@ fn text(number: u64) -> Reply {
 }
 
 fn number(word: Option<&Vec<u8>>) -> Result<i64, String> {
-    let text = word.map(|word| String::from_utf8_lossy(word).into_owned()).unwrap_or_default();
+    to_number(word.map(Vec::as_slice).unwrap_or_default())
+}
+
+fn to_number(word: &[u8]) -> Result<i64, String> {
+    let text = String::from_utf8_lossy(word);
     text.parse().map_err(|_| format!("ERR {text:?} is not an integer"))
 }
 
