@@ -60,6 +60,21 @@ fn ten_million_keys_evict_no_limit() {
     }
 }
 
+/// Keys were spread over all pages of the table from the start: each of the first thousand took nearly 8 KB, in a table for twelve million.
+#[test]
+fn a_few_keys_take_a_few_pages_of_a_large_table() {
+    const FEW: usize = 1_000;
+    let _alone = super::alone();
+    let store = MemoryStore::with(12 * MAX_KEYS, ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000)));
+    let mut visit = charge("visit", "1/h");
+    let before = resident_bytes();
+    assert!((0..FEW).all(|nth| is_allowed(&store, &mut visit, "client", nth)));
+    if let (Some(before), Some(after)) = (before, resident_bytes()) {
+        let bytes = after.saturating_sub(before);
+        assert!(bytes <= 1_000 * FEW, "{bytes} bytes resident for {FEW} keys");
+    }
+}
+
 fn charge(rule: &str, limit: &str) -> Charge {
     let spec = RuleSpec { name: rule.into(), key: "{id}".into(), limit: limit.into(), ..RuleSpec::default() };
     Charge::new(Arc::new(spec.build().unwrap()), Key { variant: 0, value: String::new() }, 1)

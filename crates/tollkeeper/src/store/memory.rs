@@ -9,6 +9,7 @@ mod contention;
 mod eviction;
 mod holds;
 mod identity;
+mod levels;
 #[expect(unreachable_pub, reason = "crates/model includes this file")]
 mod lock;
 mod logs;
@@ -77,8 +78,8 @@ impl MemoryStore {
         MemoryStore::with(Self::DEFAULT_MAX_KEYS, Clock::system())
     }
 
-    /// A store for at most this many keys on this clock. The memory for them is reserved now, 36 bytes per key, and
-    /// taken from the system as it is first used.
+    /// A store for at most this many keys on this clock, 36 bytes each. The addresses for them are reserved now, and memory is taken from the
+    /// system as the store grows.
     ///
     /// # Panics
     /// When the system does not have that much memory; [`MemoryStore::try_with`] returns an error instead.
@@ -141,7 +142,7 @@ impl MemoryStore {
         self.table.max_keys()
     }
 
-    /// The memory that the store takes: all entries, used or not, and the current logs.
+    /// The memory that the store takes when it is full: all entries, used or not, and the current logs.
     pub fn memory_bytes(&self) -> usize {
         self.table.memory_bytes()
     }

@@ -15,8 +15,9 @@ const EXAMINED_WHEN_FULL: usize = 64;
 
 impl Locked<'_> {
     /// Drops entries that no longer count when room gets short: a few for every new key, and all of them when the
-    /// `new` keys of a request do not fit.
+    /// `new` keys of a request do not fit. A table that can still grow does so first.
     pub(super) fn relieve(&mut self, new: usize, owner: Owner, now: Timestamp) {
+        self.grow_for(new);
         let full = !self.fits(new, owner);
         if now < self.shard.earliest || self.shard.used < self.calm && !full {
             return;
@@ -25,7 +26,7 @@ impl Locked<'_> {
         for _ in 0..if full { EXAMINED_WHEN_FULL } else { EXAMINED } {
             let at = self.shard.hand;
             self.drop_expired(at, now);
-            self.shard.hand = self.after(at);
+            self.shard.hand = self.area.after(at);
         }
         if !self.fits(new, owner) {
             self.sweep(now);
@@ -39,9 +40,9 @@ impl Locked<'_> {
         if self.shard.debt > 0 {
             return;
         }
-        self.shard.debt = self.slots.len();
+        self.shard.debt = self.area.slots.len();
         let mut earliest = None;
-        for at in 0..self.slots.len() {
+        for at in 0..self.area.slots.len() {
             let kept = self.drop_expired(at, now);
             earliest = earliest.into_iter().chain(kept).min();
         }
@@ -50,8 +51,8 @@ impl Locked<'_> {
 
     /// Drops expired entries at a slot, also those that move up into it; until when the remaining one counts.
     fn drop_expired(&mut self, at: usize, now: Timestamp) -> Option<Timestamp> {
-        while self.slots[at].tag() != 0 {
-            let until = self.slots[at].packed().until();
+        while self.area.slots[at].tag() != 0 {
+            let until = self.area.slots[at].packed().until();
             if until > now {
                 return Some(until);
             }
@@ -62,7 +63,7 @@ impl Locked<'_> {
 
     /// Whether new keys of a rule have room. A shard is never filled completely, so that probes stay short.
     pub(super) fn fits(&self, new: usize, owner: Owner) -> bool {
-        let is_loose = self.shard.used + new <= self.slots.len() - self.slots.len() / 8;
+        let is_loose = self.shard.used + new <= self.area.slots.len() - self.area.slots.len() / 8;
         is_loose && self.room.fits(new, owner, self.owners_count())
     }
 

@@ -1,7 +1,7 @@
 //! The identity of an entry: a keyed 128-bit hash of rule and key (SipHash), or of a key without rules (AES if it is short).
 //!
-//! One half is compared, the other half places the entry. Two buckets are confused only if both halves collide, and
-//! without the secret an attacker cannot search for such a pair.
+//! One half is compared, the other half places the entry in a small table. In a larger one the first half places it too, in part. Two buckets
+//! are confused only if they agree in all of that, and without the secret an attacker cannot search for such a pair.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
@@ -17,7 +17,7 @@ use super::recent::{Short, recall};
 pub(crate) struct Id {
     /// The fingerprint, as in an entry at its home slot.
     pub(super) tag: u64,
-    /// Chooses the shard and the home slot.
+    /// Chooses the shard and, with the highest bits of the tag, the home slot.
     pub(in crate::store) place: u64,
 }
 

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use tollkeeper_core::{Algorithm, Bucket, Receipt, Timestamp};
 
 use super::identity::CLASSES;
+use super::levels::{Area, Spread};
 use super::lock::Lock;
 use super::logs::SMALLEST_BYTES;
 use super::room::Room;
@@ -55,9 +56,10 @@ impl Overflow {
     }
 
     pub(super) fn lock(&self) -> Locked<'_> {
-        let (shard, slots, owners) = (self.lock.lock(), &*self.slots, &*self.owners);
+        let (shard, slots) = (self.lock.lock(), &*self.slots);
+        let area = Area { slots, spread: Spread::fixed(slots.len()), owners: &self.owners, first_owner: 0 };
         let calm = self.room.max_keys / 2;
-        Locked { shard, slots, owners, first_owner: 0, room: &self.room, rules: None, calm }
+        Locked { shard, area, number: 0, levels: None, room: &self.room, rules: None, calm }
     }
 
     pub(super) fn count(&self, lacking: NoRoom) {

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use tollkeeper_core::Bucket;
 
 use super::identity::{DISTANCE, Id};
+use super::levels::{Area, Spread};
 use super::owners::Owner;
 use super::packed::Packed;
 use super::shard::Locked;
@@ -22,10 +23,10 @@ impl Locked<'_> {
     /// Where the entry of `id` is.
     #[inline]
     pub(super) fn find(&self, id: Id) -> Option<usize> {
-        let mut at = self.home(id);
+        let mut at = self.area.spread.home(id);
         let mut wanted = id.tag;
         loop {
-            let found = self.slots[at].tag();
+            let found = self.area.slots[at].tag();
             if found == wanted {
                 return Some(at);
             }
@@ -33,37 +34,13 @@ impl Locked<'_> {
                 return None;
             }
             wanted += 1;
-            at = self.after(at);
+            at = self.area.after(at);
         }
     }
 
-    /// Makes a free slot where `id` belongs, by shifting entries that are nearer to their homes by one. `None`, with
-    /// nothing moved, if one would get too far.
+    /// Makes a free slot where `id` belongs. `None`, with nothing moved, if an entry would get too far from home.
     pub(super) fn open(&self, id: Id, owner: Owner) -> Option<usize> {
-        let mut place = self.home(id);
-        let mut tag = id.tag;
-        while self.slots[place].tag() & DISTANCE >= tag & DISTANCE {
-            place = self.after(place);
-            tag += 1;
-        }
-        let mut free = place;
-        let mut farthest = tag & DISTANCE;
-        while self.slots[free].tag() != 0 {
-            farthest = farthest.max((self.slots[free].tag() & DISTANCE) + 1);
-            free = self.after(free);
-        }
-        if farthest > MAX_DISTANCE {
-            return None;
-        }
-        while free != place {
-            let before = self.before(free);
-            self.move_entry(before, free, self.slots[before].tag() + 1);
-            free = before;
-        }
-        self.slots[place].set_tag(tag);
-        self.slots[place].set_packed(Packed::default());
-        self.set_owner(place, owner);
-        Some(place)
+        open(self.area, self.area.spread.home(id), id.tag, owner)
     }
 
     /// Frees a slot, and shifts displaced entries back by one.
@@ -73,36 +50,37 @@ impl Locked<'_> {
         self.room.return_key(self.owner(at));
         let mut free = at;
         loop {
-            let next = self.after(free);
-            let tag = self.slots[next].tag();
+            let next = self.area.after(free);
+            let tag = self.area.slots[next].tag();
             // Empty, or at home.
             if tag & DISTANCE <= 1 {
                 break;
             }
-            self.move_entry(next, free, tag - 1);
+            self.area.move_entry(next, free, tag - 1);
             free = next;
         }
-        self.slots[free].set_tag(0);
+        self.area.slots[free].set_tag(0);
     }
 
+    /// The rule that an entry belongs to.
+    pub(super) fn owner(&self, at: usize) -> Owner {
+        self.area.owner(at)
+    }
+}
+
+impl Area<'_> {
     fn move_entry(&self, from: usize, to: usize, tag: u64) {
         self.slots[to].set_tag(tag);
         self.slots[to].set_packed(self.slots[from].packed());
         self.set_owner(to, self.owner(from));
     }
 
-    /// The rule that an entry belongs to.
     pub(super) fn owner(&self, at: usize) -> Owner {
         Owner(self.owners[self.first_owner + at].load(Relaxed))
     }
 
     fn set_owner(&self, at: usize, owner: Owner) {
         self.owners[self.first_owner + at].store(owner.0, Relaxed);
-    }
-
-    #[inline]
-    fn home(&self, id: Id) -> usize {
-        home(id, self.slots.len())
     }
 
     #[inline]
@@ -115,13 +93,41 @@ impl Locked<'_> {
     }
 }
 
+/// Makes a free slot for an entry with this home, and this tag there, by shifting entries that are nearer to their homes by one. `None`,
+/// with nothing moved, if one would get too far.
+pub(super) fn open(area: Area<'_>, home: usize, mut tag: u64, owner: Owner) -> Option<usize> {
+    let mut place = home;
+    while area.slots[place].tag() & DISTANCE >= tag & DISTANCE {
+        place = area.after(place);
+        tag += 1;
+    }
+    let mut free = place;
+    let mut farthest = tag & DISTANCE;
+    while area.slots[free].tag() != 0 {
+        farthest = farthest.max((area.slots[free].tag() & DISTANCE) + 1);
+        free = area.after(free);
+    }
+    if farthest > MAX_DISTANCE {
+        return None;
+    }
+    while free != place {
+        let before = area.before(free);
+        area.move_entry(before, free, area.slots[before].tag() + 1);
+        free = before;
+    }
+    area.slots[place].set_tag(tag);
+    area.slots[place].set_packed(Packed::default());
+    area.set_owner(place, owner);
+    Some(place)
+}
+
 /// The bucket of `id` and where it is, as seen without the lock, while other threads may move entries. `None` if it is not
 /// found at once: it may still be there.
 #[inline(always)]
-pub(super) fn glimpse(slots: &[Slot], id: Id) -> Option<(&Slot, Bucket)> {
+pub(super) fn glimpse(slots: &[Slot], spread: Spread, id: Id) -> Option<(&Slot, Bucket)> {
     /// Nearly all entries are nearer to home than this.
     const MOST: u64 = 16;
-    let mut at = home(id, slots.len());
+    let mut at = spread.home(id);
     for distance in 0..MOST {
         let slot = &slots[at];
         let found = slot.tag();
@@ -134,10 +140,4 @@ pub(super) fn glimpse(slots: &[Slot], id: Id) -> Option<(&Slot, Bucket)> {
         at = if at + 1 == slots.len() { 0 } else { at + 1 };
     }
     None
-}
-
-/// The slot of a shard at which a search for `id` starts.
-#[inline]
-pub(super) fn home(id: Id, slots: usize) -> usize {
-    (((id.place & u64::from(u32::MAX)) * slots as u64) >> 32) as usize
 }

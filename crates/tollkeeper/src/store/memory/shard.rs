@@ -1,21 +1,21 @@
 //! One locked shard: deciding, and applying changes. `runs` places entries, `eviction` drops them.
 
-use std::sync::atomic::AtomicU8;
-
 use tollkeeper_core::{Bucket, Change, Decision, Hold, Quota, Span, State, Timestamp, decide};
 
 use super::identity::Id;
+use super::levels::{Area, Levels};
 use super::lock::Guard;
 use super::logs::{self, Logs, Need};
 use super::owners::{Owner, Owners};
 use super::packed::Packed;
 use super::room::Room;
-use super::slots::Slot;
 
 /// What a shard keeps beside its entries.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
     pub(super) used: usize,
+    /// Where its entries are.
+    pub(super) level: usize,
     pub(super) logs: Logs,
     /// When the last charge was decided.
     latest: Timestamp,
@@ -87,10 +87,11 @@ pub(super) struct Granted {
 #[derive(Debug)]
 pub(super) struct Locked<'t> {
     pub(super) shard: Guard<'t, Shard>,
-    pub(super) slots: &'t [Slot],
-    /// The number of the rule of each slot, those of this shard from `first_owner` on.
-    pub(super) owners: &'t [AtomicU8],
-    pub(super) first_owner: usize,
+    pub(super) area: Area<'t>,
+    /// Its number.
+    pub(super) number: usize,
+    /// Where it can grow; `None` if it cannot.
+    pub(super) levels: Option<&'t Levels>,
     pub(super) room: &'t Room,
     /// The rules that share the room; `None` if there are no shares.
     pub(super) rules: Option<&'t Owners>,
@@ -123,7 +124,7 @@ impl Locked<'_> {
     /// The state at a place that `find` returned.
     #[inline]
     pub(super) fn seen(&self, at: Option<usize>) -> Seen<'_> {
-        let Some(packed) = at.map(|at| self.slots[at].packed()) else { return Seen::Unpacked(State::Fresh) };
+        let Some(packed) = at.map(|at| self.area.slots[at].packed()) else { return Seen::Unpacked(State::Fresh) };
         match (packed.state(), packed.log_index()) {
             (None, Some(index)) => Seen::Log(self.shard.logs.state(index)),
             (state, _) => Seen::Unpacked(state.unwrap_or_default()),
@@ -147,7 +148,7 @@ impl Locked<'_> {
     /// existing.
     pub(super) fn keeps(&self, place: Place<'_>) -> Option<usize> {
         let is_kept =
-            |at: &usize| !place.quota.algorithm().keeps_log() || self.slots[*at].packed().log_index().is_some();
+            |at: &usize| !place.quota.algorithm().keeps_log() || self.area.slots[*at].packed().log_index().is_some();
         self.find(place.id).filter(is_kept)
     }
 
@@ -177,7 +178,7 @@ impl Locked<'_> {
     /// afterwards. `None`, with nothing done, if it takes more than that.
     #[inline(always)]
     pub(super) fn charge_known_bucket(&self, id: Id, quota: &Quota, cost: u32, now: Timestamp) -> Option<Decision> {
-        let slot = &self.slots[self.find(id)?];
+        let slot = &self.area.slots[self.find(id)?];
         let bucket = slot.packed().bucket()?;
         let (decision, next) = Bucket::decide(quota, cost, Some(bucket), now);
         if let Some(next) = next {
@@ -216,7 +217,7 @@ impl Locked<'_> {
     /// afterwards.
     pub(super) fn grant(&self, at: Option<usize>, write: &Write<'_>, thinning: Thinning) -> Result<Granted, NoRoom> {
         let bytes =
-            at.and_then(|at| self.slots[at].packed().log_index()).map_or(0, |index| self.shard.logs.bytes(index));
+            at.and_then(|at| self.area.slots[at].packed().log_index()).map_or(0, |index| self.shard.logs.bytes(index));
         let need = logs::need(self.seen(at).as_ref(), bytes, write.place.quota, &write.change);
         if need == Need::Nothing {
             return Ok(Granted::default());
@@ -276,7 +277,7 @@ impl Locked<'_> {
     /// Changes an entry. Any growth of a log was reserved before.
     pub(super) fn overwrite(&mut self, at: usize, write: Write<'_>, granted: Granted) {
         let Write { place: Place { id, quota, .. }, change } = write;
-        let index = self.slots[at].packed().log_index();
+        let index = self.area.slots[at].packed().log_index();
         if let Change::Replace(state) = &change
             && let Some(packed) = Packed::new(state, quota)
         {
@@ -314,7 +315,7 @@ impl Locked<'_> {
     /// Releases a slot of a `concurrency` quota.
     pub(super) fn release(&mut self, id: Id, quota: &Quota, hold: Hold, now: Timestamp) -> bool {
         let Some(at) = self.find(id) else { return false };
-        let Some(index) = self.slots[at].packed().log_index() else { return false };
+        let Some(index) = self.area.slots[at].packed().log_index() else { return false };
         let mut state = self.shard.logs.take(index);
         let released = state.release(hold);
         let is_empty = matches!(&state, State::Log(log) if log.last().is_none());
@@ -328,7 +329,7 @@ impl Locked<'_> {
     /// Holds a slot of a `concurrency` quota for another period.
     pub(super) fn renew(&mut self, id: Id, quota: &Quota, hold: Hold, now: Timestamp) -> Option<Hold> {
         let at = self.find(id)?;
-        let index = self.slots[at].packed().log_index()?;
+        let index = self.area.slots[at].packed().log_index()?;
         let mut state = self.shard.logs.take(index);
         let renewed = state.renew(quota, hold, now);
         self.put_log(at, index, state, quota);
@@ -366,7 +367,7 @@ impl Locked<'_> {
 
     #[inline]
     fn set(&mut self, at: usize, packed: Packed) {
-        self.slots[at].set_packed(packed);
+        self.area.slots[at].set_packed(packed);
         let until = packed.until();
         if until < self.shard.earliest {
             self.shard.earliest = until;
@@ -381,7 +382,7 @@ impl Locked<'_> {
     }
 
     pub(super) fn free_log(&mut self, at: usize) {
-        if let Some(index) = self.slots[at].packed().log_index() {
+        if let Some(index) = self.area.slots[at].packed().log_index() {
             self.room.return_bytes(self.shard.logs.bytes(index), self.owner(at));
             self.shard.logs.free(index);
         }

@@ -1,4 +1,4 @@
-//! The memory of a table: one block of zeroed entries, which the system provides as they are first touched.
+//! The memory of a level: one block of zeroed entries, which the system provides as they are first touched.
 //!
 //! Entries are relaxed atomics, which cost the same as plain integers. Readers and writers hold the lock of the
 //! shard, or validate the count of its seqlock. A missing lock would give wrong answers, but no undefined behaviour.

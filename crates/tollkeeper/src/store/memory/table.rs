@@ -7,7 +7,7 @@ mod together;
 
 use std::fmt;
 use std::hash::Hash;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tollkeeper_core::{
     Algorithm, Bucket, BucketRef, Decision, GivenBack, Hold, Key, Quota, Receipt, Span, State, Timestamp,
@@ -15,27 +15,20 @@ use tollkeeper_core::{
 
 use super::contention::Contention;
 use super::identity::{CLASSES, Id, Secret};
+use super::levels::Levels;
 use super::lock::Lock;
 use super::overflow::{Overflow, Overflowed};
 use super::owners::Owners;
-use super::pages::Pages;
 use super::room::Room;
-use super::runs::{glimpse, home};
+use super::runs::glimpse;
 use super::shard::{Locked, NoRoom, Place, Shard, Thinning};
-use super::slots::{self, Slot};
 use crate::clock::Clock;
 use crate::store::error::StoreError;
 
-/// A hash table of states with a fixed capacity.
+/// A hash table of states with a fixed capacity, to which it grows.
 pub(crate) struct Table {
     secret: Secret,
-    /// Dropped before the slots.
-    pages: Pages,
-    /// The slots of all shards, one after the other.
-    slots: Box<[Slot]>,
-    /// The number of the rule that each slot belongs to.
-    owners: Box<[AtomicU8]>,
-    slots_per_shard: usize,
+    levels: Levels,
     /// A power of two.
     shards: Box<[Padded]>,
     calm: usize,
@@ -90,8 +83,12 @@ impl Table {
     /// 25 bytes per entry, of which 70 % are used when all keys are.
     pub(crate) const BYTES_PER_KEY: usize = 36;
 
-    const MAX_SHARDS: usize = 64;
+    const USUAL_SHARDS: usize = 64;
     const KEYS_PER_SHARD: usize = 16_384;
+    /// In a table with more shards than usual, they are up to this many times as large: moving one to the next level still takes a fraction of a
+    /// millisecond.
+    const LARGE_SHARDS: usize = 2;
+    const MAX_SHARDS: usize = 1_024;
     /// A search for droppable logs looks at all of them; after one that found nothing, wait this long.
     const SEARCH_LOGS_EVERY: Span = Span::from_micros(50_000);
 
@@ -106,19 +103,14 @@ impl Table {
     pub(crate) fn try_new(max_keys: usize, max_log_bytes: usize, rules: usize) -> Result<Table, TooManyKeys> {
         let too_many = || TooManyKeys { max_keys };
         let shards = (max_keys / Self::KEYS_PER_SHARD).checked_next_power_of_two().ok_or_else(too_many)?;
-        let shards = shards.clamp(1, Self::MAX_SHARDS);
+        let many = (shards / Self::LARGE_SHARDS).min(Self::MAX_SHARDS);
+        let shards = shards.clamp(1, Self::USUAL_SHARDS).max(many);
         let share = max_keys.div_ceil(shards);
         // At most 70 % full when all keys are used.
         let slots_per_shard = (share.saturating_mul(10) / 7).saturating_add(1).max(8);
-        let slots = slots_per_shard.checked_mul(shards).ok_or_else(too_many)?;
-        let owners = slots::allocate_owners(slots).ok_or_else(too_many)?;
-        let slots = slots::allocate(slots).ok_or_else(too_many)?;
         Ok(Table {
             secret: Secret::random(),
-            pages: Pages::new(&slots),
-            slots,
-            owners,
-            slots_per_shard,
+            levels: Levels::new(slots_per_shard, shards).ok_or_else(too_many)?,
             shards: (0..shards).map(|_| Padded::default()).collect(),
             calm: share - share / 4,
             room: Room::new(max_keys, max_log_bytes),
@@ -155,9 +147,9 @@ impl Table {
         self.room.max_log_bytes
     }
 
-    /// The memory that the table takes: all slots, touched or not, and the logs.
+    /// The memory that the table takes when it is full: all slots of the last level, and the current logs.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let entries = size_of_val(&*self.slots) + size_of_val(&*self.owners) + size_of_val(&*self.shards);
+        let entries = self.levels.bytes() + size_of_val(&*self.shards);
         entries + self.room.log_bytes() + self.overflow.memory_bytes()
     }
 
@@ -173,7 +165,8 @@ impl Table {
     /// Prefetches an entry.
     #[inline]
     pub(crate) fn prefetch(&self, id: Id) {
-        self.slots_of(self.shard_of(id))[home(id, self.slots_per_shard)].prefetch();
+        let (slots, spread) = self.levels.likely(self.shard_of(id));
+        slots[spread.home(id)].prefetch();
     }
 
     /// Decides one charge.
@@ -199,12 +192,13 @@ impl Table {
             return None;
         }
         let number = self.shard_of(id);
-        let (Padded { lock, contention }, slots) = (&self.shards[number], self.slots_of(number));
+        let Padded { lock, contention } = &self.shards[number];
         let Some(moment) = lock.moment() else {
             contention.step_aside(read);
             return None;
         };
-        let (slot, bucket) = glimpse(slots, id)?;
+        let (slots, spread) = self.levels.likely(number);
+        let (slot, bucket) = glimpse(slots, spread, id)?;
         match Bucket::decide_own(quota, cost, bucket, read)? {
             (decision, None) if lock.is_still(moment) => Some(decision),
             // A bucket that can be dropped earlier than before takes more than a write.
@@ -257,7 +251,7 @@ impl Table {
             }
             other => other,
         }
-        .inspect(|_| self.pages.used_by(self.room.keys(), &self.slots))
+        .inspect(|_| self.levels.used_by(self.room.keys()))
         .map_err(|lacking| Full { charge: 0, lacking })
     }
 
@@ -380,45 +374,46 @@ impl Table {
             return false;
         }
         self.search_logs_at.store((now + Self::SEARCH_LOGS_EVERY).as_micros(), Relaxed);
-        (0..self.shards.len()).map(|shard| self.lock(shard, self.slots_of(shard)).drop_logs(now)).sum::<usize>() > 0
+        (0..self.shards.len()).map(|shard| self.lock(shard).drop_logs(now)).sum::<usize>() > 0
     }
 
     #[cfg(test)]
     pub(super) fn each_shard(&self) -> impl Iterator<Item = Locked<'_>> {
-        (0..self.shards.len()).map(|shard| self.lock(shard, self.slots_of(shard)))
+        (0..self.shards.len()).map(|shard| self.lock(shard))
     }
 
     #[inline]
     fn shard_of(&self, id: Id) -> usize {
-        // The highest bits; the home slot uses the lowest.
-        (id.place >> 58) as usize & (self.shards.len() - 1)
-    }
-
-    #[inline]
-    fn slots_of(&self, shard: usize) -> &[Slot] {
-        &self.slots[shard * self.slots_per_shard..][..self.slots_per_shard]
+        // High bits; the home slot uses the lowest.
+        (id.place >> 54) as usize & (self.shards.len() - 1)
     }
 
     /// Locks the shard of `id`, while its entry is being prefetched.
     #[inline]
     fn lock_for(&self, id: Id) -> Locked<'_> {
         let shard = self.shard_of(id);
-        let slots = self.slots_of(shard);
-        slots[home(id, slots.len())].prefetch();
-        self.lock(shard, slots)
+        let (slots, spread) = self.levels.likely(shard);
+        slots[spread.home(id)].prefetch();
+        self.lock(shard)
     }
 
     #[inline]
-    fn lock<'t>(&'t self, shard: usize, slots: &'t [Slot]) -> Locked<'t> {
-        Locked {
-            shard: self.shards[shard].lock.lock(),
-            slots,
-            owners: &self.owners,
-            first_owner: shard * self.slots_per_shard,
+    fn lock(&self, number: usize) -> Locked<'_> {
+        let shard = self.shards[number].lock.lock();
+        let (level, reached) = (shard.level, self.levels.reached());
+        let mut locked = Locked {
+            shard,
+            area: self.levels.area(level, number),
+            number,
+            levels: Some(&self.levels),
             room: &self.room,
             rules: Some(&self.rules),
             calm: self.calm,
+        };
+        if level < reached {
+            locked.catch_up(reached);
         }
+        locked
     }
 }
 

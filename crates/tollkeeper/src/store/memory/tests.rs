@@ -60,7 +60,7 @@ fn per_second() -> Quota {
 fn assert_sound(table: &Table) {
     let mut keys = 0;
     for shard in table.each_shard() {
-        let distances: Vec<u64> = shard.slots.iter().map(|slot| slot.tag() & DISTANCE).collect();
+        let distances: Vec<u64> = shard.area.slots.iter().map(|slot| slot.tag() & DISTANCE).collect();
         for (at, distance) in distances.iter().enumerate() {
             let before = distances[at.checked_sub(1).unwrap_or(distances.len() - 1)];
             assert!(*distance <= before + 1, "slot {at} of {distances:?} is where nobody finds it");
@@ -104,6 +104,74 @@ proptest! {
             prop_assert!(subject.table.len() <= 64);
             assert_sound(&subject.table);
         }
+    }
+}
+
+/// A table that moves to a larger level keeps every kind of state, also that of keys which are not asked for meanwhile.
+#[test]
+fn growing_keeps_every_entry() {
+    let subject = Subject::new(10_000, 10_000_000);
+    let of = |algorithm| Quota::per(10, Span::from_secs(86_400)).algorithm(algorithm).build().expect("valid");
+    let quotas = [
+        Algorithm::TokenBucket,
+        Algorithm::FixedWindow,
+        Algorithm::SlidingWindowCounter,
+        Algorithm::SlidingWindowLog,
+        Algorithm::Concurrency,
+    ]
+    .map(of);
+    let quota = |key: u32| &quotas[key as usize % quotas.len()];
+    let uses = |key: u32| key % 3 + 1;
+    let mut levels = Vec::new();
+    for key in 0..9_500 {
+        for _ in 0..uses(key) {
+            assert!(subject.charge_key(key, quota(key)).expect("room").is_allowed());
+        }
+        let level = subject.table.each_shard().map(|shard| shard.shard.level).max().expect("one shard at least");
+        if levels.last() != Some(&level) {
+            levels.push(level);
+            assert_sound(&subject.table);
+            (0..=key).for_each(|key| assert_left(&subject, key, quota(key), 10 - uses(key)));
+        }
+    }
+    assert_eq!(levels, [0, 1, 2, 3, 4]);
+    assert_eq!(subject.table.len(), 9_500);
+    (0..9_500).for_each(|key| assert_left(&subject, key, quota(key), 10 - uses(key)));
+}
+
+fn assert_left(subject: &Subject, key: u32, quota: &Quota, left: u32) {
+    let place = place(subject.table.id_of(&key), quota);
+    assert_eq!(subject.table.peek(place, &subject.clock).remaining, left, "key {key}");
+}
+
+/// Readers without the lock look where most shards are. Whatever they find there must be what counts: an entry that was left behind
+/// would admit a client once more.
+#[test]
+fn nobody_is_admitted_twice_while_the_table_grows() {
+    const KEYS: u32 = if cfg!(miri) { 300 } else { 40_000 };
+    let subject = Subject::new(2 * KEYS as usize, 0);
+    let day = Quota::per_day(1).build().expect("valid");
+    let charge = |key: u32| {
+        let place = place(subject.table.id_of(&key), &day);
+        subject.table.charge(place, 1, &subject.clock).expect("room").is_allowed()
+    };
+    let admitted = std::thread::scope(|threads| {
+        let ask = || (0..KEYS).filter(|key| charge(*key)).count() + (0..KEYS).filter(|key| charge(*key)).count();
+        let asking = [threads.spawn(ask), threads.spawn(ask), threads.spawn(ask)];
+        asking.map(|asking| asking.join().expect("no panic")).into_iter().sum::<usize>()
+    });
+    assert_eq!(admitted, KEYS as usize);
+    assert_sound(&subject.table);
+}
+
+/// A shard of a large table had a quarter of a million slots. Moving or examining all of them takes milliseconds, and a request waits for it.
+#[test]
+fn a_shard_of_a_large_table_stays_small() {
+    for max_keys in [1_000_000, 12_000_000, 50_000_000] {
+        let table = Table::new(max_keys, 0, 4);
+        let shards = table.each_shard().count();
+        let slots = table.memory_bytes() / shards / 25;
+        assert!(slots <= 100_000, "{slots} slots in each of {shards} shards for {max_keys} keys");
     }
 }
 

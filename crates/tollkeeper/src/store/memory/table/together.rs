@@ -51,7 +51,7 @@ impl Table {
                     asked.lacking[charge] = Some(lacking);
                 }
                 other => {
-                    self.pages.used_by(self.room.keys(), &self.slots);
+                    self.levels.used_by(self.room.keys());
                     return other;
                 }
             }
@@ -109,7 +109,7 @@ impl Table {
         // Every request locks in this order, the shared buckets last, so there is no deadlock.
         numbers.sort_unstable();
         numbers.dedup();
-        let lock = |shard| (shard, self.lock(shard, self.slots_of(shard)));
+        let lock = |shard| (shard, self.lock(shard));
         let mut shards: Vec<_> = numbers.into_iter().map(lock).collect();
         if asked.lacking.iter().any(Option::is_some) {
             shards.push((LockedShards::SHARED, self.overflow.lock()));
