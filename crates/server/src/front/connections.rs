@@ -8,6 +8,7 @@ mod heads;
 mod held;
 mod joined;
 mod stall;
+mod stopped;
 mod visitors;
 mod workers;
 
@@ -15,7 +16,6 @@ use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -41,6 +41,7 @@ use heads::Heads;
 use held::Held;
 use joined::Joined;
 pub(crate) use stall::{Busy, Stalling, UnderWay, Unread};
+pub(super) use stopped::Stopped;
 pub(crate) use visitors::{HeldBytes, InFlight, MostConnections, Requests, Visitors};
 pub(crate) use workers::Workers;
 
@@ -158,39 +159,10 @@ impl Stopping {
         // An error means that it has.
         let _ = self.0.wait_for(|stop| *stop).await;
     }
-}
 
-/// The same for one task that asks again and again.
-pub(super) struct StopSignal {
-    stopping: Stopping,
-    begun: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// Whom it wakes already.
-    waker: Option<Waker>,
-}
-
-impl StopSignal {
-    pub(super) fn new(stopping: &Stopping) -> StopSignal {
-        let mut waited_for = stopping.clone();
-        let begun = Box::pin(async move { waited_for.begun().await });
-        StopSignal { stopping: stopping.clone(), begun, waker: None }
-    }
-
-    pub(super) fn has_begun(&self) -> bool {
-        // Nothing changes before, and an error means that it has.
-        !matches!(self.stopping.0.has_changed(), Ok(false))
-    }
-
-    /// Ready once the service stops.
-    pub(super) fn poll_begun(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.has_begun() {
-            return Poll::Ready(());
-        }
-        // Asking again costs a lock that all connections share.
-        if self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            return Poll::Pending;
-        }
-        self.waker = Some(cx.waker().clone());
-        self.begun.as_mut().poll(cx)
+    /// The same for a task that asks again and again.
+    pub(super) fn watch(&self) -> Stopped {
+        Stopped::new(self.0.clone())
     }
 }
 

@@ -21,7 +21,7 @@ use http::{HeaderMap, HeaderValue, Response};
 use hyper::body::{Body, Frame};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-use super::connections::{StopSignal, Stopping};
+use super::connections::{Stopped, Stopping};
 #[cfg(any(test, fuzzing))]
 pub(super) use head::length_of_plain;
 use head::{Beginning, Taken};
@@ -38,7 +38,7 @@ pub(super) struct Plain<S> {
     spare: HeaderMap,
     /// Whether the client sends no other request.
     is_last: bool,
-    stop: StopSignal,
+    stop: Stopped,
 }
 
 /// What comes next on a connection.
@@ -80,7 +80,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Plain<S> {
 
     pub(super) fn new(stream: S, stopping: &Stopping) -> Plain<S> {
         let (input, output, spare) = (BytesMut::new(), Vec::new(), HeaderMap::new());
-        Plain { stream, input, output, spare, is_last: false, stop: StopSignal::new(stopping) }
+        Plain { stream, input, output, spare, is_last: false, stop: stopping.watch() }
     }
 
     /// The connection, for whoever understands more than plain requests.
@@ -116,7 +116,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Plain<S> {
         // Costs nothing: nobody uses the buffer any more.
         self.input.reserve(Plain::<S>::BUFFER);
         match self.poll_read(cx) {
-            Poll::Pending => self.stop.poll_begun(cx).map(|()| Ok(0)),
+            Poll::Pending => self.stop.poll(cx).map(|()| Ok(0)),
             read => read,
         }
     }

@@ -15,7 +15,6 @@ mod reply;
 mod request;
 mod session;
 mod shared;
-mod stopped;
 mod throttle;
 
 pub(crate) use names::NAMES as COMMANDS;

@@ -21,9 +21,8 @@ use super::reply::{Protocol, Reply};
 use super::request::{MAX_COMMAND, Parsed, Word, parse};
 use super::session::{Login, Session};
 use super::shared::Shared;
-use super::stopped::Stopped;
 use super::{check, throttle};
-use crate::front::connections::Stream;
+use crate::front::connections::{Stopped, Stream};
 use crate::metrics::{CommandOutcome, Front};
 use crate::telemetry::Described;
 

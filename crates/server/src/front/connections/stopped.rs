@@ -2,12 +2,12 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 
 use tokio::sync::watch;
 
 /// Resolves when the service stops, and again whenever it is awaited after that.
-pub(super) struct Stopped {
+pub(in crate::front) struct Stopped {
     signal: watch::Receiver<bool>,
     waiting: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// Who is woken by it.
@@ -16,7 +16,7 @@ pub(super) struct Stopped {
 }
 
 impl Stopped {
-    pub(super) fn new(signal: watch::Receiver<bool>) -> Stopped {
+    pub(in crate::front) fn new(signal: watch::Receiver<bool>) -> Stopped {
         let mut stopping = signal.clone();
         let waiting = Box::pin(async move {
             // An error means that it has.
@@ -25,21 +25,27 @@ impl Stopped {
         Stopped { signal, waiting, waker: None, is_over: false }
     }
 
-    pub(super) async fn wait(&mut self) {
-        poll_fn(|cx| {
-            // Nearly always: nothing was sent, and the right task is woken when something is. Polling costs more than to find that
-            // out.
-            let is_set = self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
-            if is_set && matches!(self.signal.has_changed(), Ok(false)) {
-                return Poll::Pending;
-            }
-            if !self.is_over {
-                self.waker = Some(cx.waker().clone());
-                self.is_over = self.waiting.as_mut().poll(cx).is_ready();
-            }
-            if self.is_over { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
+    pub(in crate::front) fn has_begun(&self) -> bool {
+        // Nothing else is ever sent, and an error means that it has.
+        !matches!(self.signal.has_changed(), Ok(false))
+    }
+
+    pub(in crate::front) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // Nearly always: nothing was sent, and the right task is woken when something is. Polling costs more than to find that
+        // out.
+        let is_set = self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
+        if is_set && !self.has_begun() {
+            return Poll::Pending;
+        }
+        if !self.is_over {
+            self.waker = Some(cx.waker().clone());
+            self.is_over = self.waiting.as_mut().poll(cx).is_ready();
+        }
+        if self.is_over { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    pub(in crate::front) async fn wait(&mut self) {
+        poll_fn(|cx| self.poll(cx)).await;
     }
 }
 
