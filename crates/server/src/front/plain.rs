@@ -90,9 +90,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Plain<S> {
 
     /// The same, with the bytes of a request that was taken and is not answered here.
     pub(super) fn hand_over_with(mut self, request: &[u8]) -> Rewound<S> {
-        let later = self.input.split();
-        self.input.extend_from_slice(request);
-        self.input.extend_from_slice(&later);
+        head::put_back(&mut self.input, request);
         self.hand_over()
     }
 
@@ -219,6 +217,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Plain<S> {
         if !self.output.is_empty() {
             self.stream.write_all(&self.output).await?;
             self.output.clear();
+            self.output.shrink_to(2 * Plain::<S>::COPIED);
         }
         self.stream.flush().await
     }

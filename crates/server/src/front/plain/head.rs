@@ -63,21 +63,24 @@ pub(super) fn take(input: &mut BytesMut, spare: &mut HeaderMap) -> Beginning {
     }
     let Some(layout) = layout(input) else { return Beginning::Other };
     let Ok(method) = Method::from_bytes(&input[layout.method.clone()]) else { return Beginning::Other };
-    // Looked at before anything is taken, since what is not understood here has to stay.
-    if PathAndQuery::try_from(&input[layout.target.clone()]).is_err() {
-        return Beginning::Other;
-    }
     let bytes = input.split_to(layout.length + layout.body).freeze();
+    let Ok(target) = PathAndQuery::from_maybe_shared(bytes.slice(layout.target)) else {
+        put_back(input, &bytes);
+        return Beginning::Other;
+    };
     let mut request = Request::new(if layout.body == 0 { Bytes::new() } else { bytes.slice(layout.length..) });
     *request.method_mut() = method;
     *request.version_mut() = Version::HTTP_11;
-    *request.uri_mut() = target(&bytes, layout.target);
+    *request.uri_mut() = Uri::from(target);
     *request.headers_mut() = headers(std::mem::take(spare), &bytes, &layout.fields[..layout.count]);
     Beginning::Plain(Taken { request, bytes, is_last: layout.is_last })
 }
 
-fn target(head: &Bytes, at: Range<usize>) -> Uri {
-    Uri::from(PathAndQuery::from_maybe_shared(head.slice(at)).expect("a target that was tried before"))
+/// Undoes that these bytes were taken.
+pub(super) fn put_back(input: &mut BytesMut, taken: &[u8]) {
+    let later = input.split();
+    input.extend_from_slice(taken);
+    input.extend_from_slice(&later);
 }
 
 fn headers(mut headers: HeaderMap, head: &Bytes, fields: &[(Range<usize>, Range<usize>)]) -> HeaderMap {
@@ -213,6 +216,7 @@ mod tests {
             "GET / HTTP/1.0\r\nhost: a\r\n\r\n".into(),
             "GET http://a/ HTTP/1.1\r\nhost: a\r\n\r\n".into(),
             "GET  / HTTP/1.1\r\nhost: a\r\n\r\n".into(),
+            "GET /<a> HTTP/1.1\r\nhost: a\r\n\r\nGET".into(),
             "HEAD / HTTP/1.1\r\nhost: a\r\n\r\n".into(),
             "OPTIONS * HTTP/1.1\r\nhost: a\r\n\r\n".into(),
             "\r\nGET / HTTP/1.1\r\nhost: a\r\n\r\n".into(),

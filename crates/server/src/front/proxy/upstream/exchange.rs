@@ -34,7 +34,7 @@ pub(super) struct Exchange<S> {
 #[derive(Debug)]
 enum State {
     Idle,
-    /// The response has yet to come, or its body to end.
+    /// The response has yet to come.
     Busy,
     Body {
         length: Length,
@@ -102,11 +102,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Exchange<S> {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             *request = &request[written..];
-            if request.is_empty() {
-                // For TLS, which keeps what it cannot write. Whether that has gone out is seen by the answer.
-                let _ = Pin::new(&mut self.stream).poll_flush(cx)?;
-            }
         }
+        // TLS may have kept some of it. Asked each time: there is nothing to do once all of it has gone out.
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
         loop {
             if !self.arrived.is_empty()
                 && let Some(response) = self.take_head(spare)?
@@ -205,11 +203,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Exchange<S> {
     /// Reads more, behind what was not used yet.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let room = if self.is_large { LARGE_BUFFER } else { BUFFER };
+        if !self.arrived.is_empty() {
+            // The same buffer again, now that nothing else is in it: what has arrived is not copied for each piece that follows.
+            self.input = BytesMut::new();
+            self.input = std::mem::take(&mut self.arrived).try_into_mut().unwrap_or_else(|shared| shared[..].into());
+        }
         self.input.reserve(room);
-        let read = ready!(pin!(self.stream.read_buf(&mut self.input)).poll(cx))?;
+        let read = pin!(self.stream.read_buf(&mut self.input)).poll(cx);
+        self.arrived = self.input.split().freeze();
+        let read = ready!(read)?;
         self.is_large = read >= room;
-        let more = self.input.split().freeze();
-        self.arrived = if self.arrived.is_empty() { more } else { [&self.arrived[..], &more].concat().into() };
         Poll::Ready(Ok(read))
     }
 }
