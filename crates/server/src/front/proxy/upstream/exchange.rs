@@ -210,7 +210,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Exchange<S> {
         }
         self.input.reserve(room);
         let read = pin!(self.stream.read_buf(&mut self.input)).poll(cx);
-        self.arrived = self.input.split().freeze();
+        if !self.input.is_empty() {
+            self.arrived = self.input.split().freeze();
+        }
         let read = ready!(read)?;
         self.is_large = read >= room;
         Poll::Ready(Ok(read))
