@@ -36,6 +36,8 @@ pub(crate) enum Noted {
 pub(crate) struct Capture {
     noted: Noted,
     shards: Box<[Mutex<Batch>]>,
+    /// Wakes a reader that waits for the first note in an empty list.
+    pub(crate) begun: Notify,
     /// Wakes the reader before a list is full.
     pub(crate) filling: Notify,
     dropped_requests: AtomicU64,
@@ -137,6 +139,7 @@ impl Capture {
         Capture {
             noted,
             shards: (0..shards).map(|_| Mutex::default()).collect(),
+            begun: Notify::new(),
             filling: Notify::new(),
             dropped_requests: AtomicU64::new(0),
             dropped_denials: AtomicU64::new(0),
@@ -159,6 +162,9 @@ impl Capture {
                 self.dropped_denials.fetch_add(u64::from(is_violation(row)), Relaxed);
             }
         }
+        if before == 0 && !batch.events.is_empty() {
+            self.begun.notify_one();
+        }
         if before < EVENTS / 2 && batch.events.len() >= EVENTS / 2 {
             self.filling.notify_one();
         }
@@ -178,13 +184,16 @@ impl Capture {
         self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Swaps each list in turn for an empty one and reads it.
-    pub(crate) fn drain(&self, spare: &mut Batch, mut read: impl FnMut(Note<'_>)) {
+    /// Swaps each list in turn for an empty one and reads it; returns how many notes there were.
+    pub(crate) fn drain(&self, spare: &mut Batch, mut read: impl FnMut(Note<'_>)) -> usize {
+        let mut notes = 0;
         for shard in &self.shards {
             mem::swap(spare, &mut *shard.lock().unwrap_or_else(PoisonError::into_inner));
+            notes += spare.events.len();
             spare.notes().for_each(&mut read);
             spare.clear();
         }
+        notes
     }
 
     /// Decisions that did not fit, and how many of them were denials.

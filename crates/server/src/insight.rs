@@ -120,12 +120,13 @@ impl Insight {
         });
     }
 
-    /// Adds the growth of the counters to this second, and drops what is too old.
-    pub(crate) fn count(&mut self, metrics: &Metrics, lacking: &[Lacking], now: Timestamp) {
+    /// Adds the growth of the counters to this second, and drops what is too old; whether anything had grown, or may not have been complete.
+    pub(crate) fn count(&mut self, metrics: &Metrics, lacking: &[Lacking], now: Timestamp) -> bool {
         let second = now.as_micros() / Span::SECOND.as_micros();
         let requests = metrics.requests();
         let grown = requests.since(std::mem::replace(&mut self.requests_counted, requests));
-        if grown.total() > 0 {
+        let mut has_grown = grown.total() > 0;
+        if has_grown {
             self.requests.add(second, grown);
         }
         self.no_rule.count(second, grown, lacking);
@@ -140,10 +141,12 @@ impl Insight {
         // A decision is timed before it is counted under its rule, so the rules are read once more after the last one. While
         // nothing is decided they are not read at all, however many there are.
         let has_decided = std::mem::replace(&mut self.has_decided, decides);
+        has_grown |= decides || has_decided;
         if decides || has_decided {
             self.count_rules(metrics, second, now);
         }
         self.rules.values_mut().for_each(|rule| rule.age(now));
+        has_grown
     }
 
     fn count_rules(&mut self, metrics: &Metrics, second: u64, now: Timestamp) {

@@ -1,5 +1,5 @@
 //! Observes decisions without delaying requests: requests leave notes ([`crate::capture`]), which a task reads every
-//! fifth of a second, or a caller of the report before that, and passes to the audit and, if enabled, to insight.
+//! fifth of a second while there are any, or a caller of the report before that, and passes to the audit and, if enabled, to insight.
 
 mod preview;
 mod report;
@@ -10,6 +10,7 @@ pub(crate) use report::Report;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::time::timeout;
 use tollkeeper::{Limiter, Request, Row, Rule, Timestamp};
 
 use crate::audit::{self, Audit, Page, Query};
@@ -21,8 +22,10 @@ use crate::privacy::Privacy;
 use crate::unmatched::Unmatched;
 use report::{Dropped, Sources};
 
-/// How often notes are read at least.
+/// How often notes are read at least, while there are any.
 const REFRESH: Duration = Duration::from_millis(200);
+/// How often counters are read while there are none: requests without a rule leave no note.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// What is observed.
 #[derive(Clone, Debug, Default)]
@@ -56,6 +59,8 @@ pub(crate) struct Observer {
 struct Reader {
     spare: Batch,
     insight: Option<Insight>,
+    /// Whether nothing had happened when it last read.
+    is_idle: bool,
 }
 
 impl Observer {
@@ -70,7 +75,7 @@ impl Observer {
             privacy: settings.audit.privacy.clone(),
             audit: Audit::new(settings.audit),
             began: now,
-            reader: Mutex::new(Reader { spare: Batch::default(), insight }),
+            reader: Mutex::new(Reader { spare: Batch::default(), insight, is_idle: false }),
         }
     }
 
@@ -87,9 +92,12 @@ impl Observer {
     pub(crate) async fn run(&self, limiter: &Limiter, metrics: &Metrics) {
         let reading = async {
             loop {
+                let is_idle = self.refresh(limiter, metrics).is_idle;
+                if is_idle && timeout(IDLE, self.capture.begun.notified()).await.is_err() {
+                    continue;
+                }
                 // Whichever comes first; both are fine.
-                let _ = tokio::time::timeout(REFRESH, self.capture.filling.notified()).await;
-                drop(self.refresh(limiter, metrics));
+                let _ = timeout(REFRESH, self.capture.filling.notified()).await;
             }
         };
         tokio::join!(self.audit.run(), reading);
@@ -105,21 +113,22 @@ impl Observer {
     fn refresh(&self, limiter: &Limiter, metrics: &Metrics) -> MutexGuard<'_, Reader> {
         let now = limiter.store().now();
         let mut guard = self.lock();
-        let Reader { spare, insight } = &mut *guard;
+        let Reader { spare, insight, is_idle } = &mut *guard;
         let mut recorder = self.audit.recorder();
         if let Some(insight) = insight {
             insight.follow(limiter.policy(), now);
         }
-        self.capture.drain(spare, |note| {
+        let notes = self.capture.drain(spare, |note| {
             if let Some(insight) = insight {
                 insight.add(&note);
             }
             recorder.add(&note);
         });
+        *is_idle = notes == 0;
         if let Some(insight) = insight {
             let unmatched = self.unmatched.as_ref();
             let lacking = unmatched.map(|unmatched| unmatched.lacking(&limiter.policy())).unwrap_or_default();
-            insight.count(metrics, &lacking, now);
+            *is_idle &= !insight.count(metrics, &lacking, now);
         }
         recorder.flush(now);
         drop(recorder);

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use http::{HeaderMap, Uri};
+use tokio::sync::Notify;
 use tollkeeper::http::{AnswerStyle, AttributeSource, Identity};
 use tollkeeper::{
     BreakerState, Charge, CheckError, Clock, Decision, Descriptor, Limiter, Permit, Request, Reservation, Row, Source,
@@ -56,6 +57,8 @@ pub(crate) struct Service {
     pub(crate) key_places: KeyPlaces,
     /// Set while the service drains before stopping: it still answers, but reports that it is not ready.
     pub(crate) draining: Arc<AtomicBool>,
+    /// Wakes whoever waits for that.
+    pub(crate) drains: Notify,
 }
 
 /// Whether requests should be sent here.
@@ -97,6 +100,7 @@ impl Service {
             tracer: Tracer::default(),
             key_places: KeyPlaces::default(),
             draining: Arc::default(),
+            drains: Notify::new(),
         }))
     }
 
@@ -237,6 +241,7 @@ impl Service {
     /// From now on the service reports that it is not ready.
     pub(crate) fn begin_draining(&self) {
         self.draining.store(true, Relaxed);
+        self.drains.notify_one();
     }
 
     /// Whether requests should be sent here. A store in this process can always decide.

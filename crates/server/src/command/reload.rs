@@ -1,14 +1,16 @@
 //! Reloads rules while the service runs: on SIGHUP, and when their file changes.
 //!
-//! The file is polled a few times a second instead of watched by the kernel: that works the same on local disks, on
+//! A thread polls the file a few times a second, instead of watched by the kernel: that works the same on local disks, on
 //! network mounts and for the symlinks that Kubernetes swaps, and a file is read only when it has stopped changing.
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, SystemTime};
 
+use tokio::sync::mpsc;
 use tollkeeper::Policy;
 
 use super::signals;
@@ -42,20 +44,31 @@ pub(super) fn reload<E: fmt::Display>(
     file: Option<PathBuf>,
 ) -> io::Result<impl Future<Output = ()>> {
     let mut hangup = signals::hangup()?;
+    let (changed, mut changes) = mpsc::channel(1);
+    if let Some(file) = file {
+        thread::Builder::new().name("rules-file".into()).spawn(move || poll(file, &changed))?;
+    }
     Ok(async move {
-        let mut look = Look::default();
         loop {
             tokio::select! {
                 Some(()) = hangup.recv() => replace(load(), &service, true),
-                _ = tokio::time::sleep(EVERY), if file.is_some() => {
-                    if look.has_settled(file.clone()).await {
-                        replace(load(), &service, false);
-                    }
-                }
+                Some(()) = changes.recv() => replace(load(), &service, false),
                 else => return,
             }
         }
     })
+}
+
+/// Tells about every change of a file, until nobody listens. In a thread of its own: a network mount may hang, and a runtime would be
+/// woken for every look.
+fn poll(file: PathBuf, changed: &mpsc::Sender<()>) {
+    let mut look = Look::default();
+    while !changed.is_closed() {
+        thread::sleep(EVERY);
+        if look.has_settled(version(&file)) && changed.blocking_send(()).is_err() {
+            return;
+        }
+    }
 }
 
 /// Puts valid rules in force, and logs what changed.
@@ -103,9 +116,7 @@ struct Look {
 
 impl Look {
     /// Whether the file differs from the version read last, and no longer changes.
-    async fn has_settled(&mut self, file: Option<PathBuf>) -> bool {
-        // In another thread: a network mount may hang.
-        let Ok(seen) = tokio::task::spawn_blocking(move || version(file?)).await else { return false };
+    fn has_settled(&mut self, seen: Version) -> bool {
         let is_steady = self.last.replace(seen) == Some(seen);
         let is_new = is_steady && self.read != Some(seen);
         if is_new {
@@ -116,7 +127,7 @@ impl Look {
 }
 
 /// Follows symlinks, so that a new target is a new version.
-fn version(file: PathBuf) -> Version {
+fn version(file: &Path) -> Version {
     let known = std::fs::metadata(file).ok()?;
     #[cfg(unix)]
     let number = std::os::unix::fs::MetadataExt::ino(&known);

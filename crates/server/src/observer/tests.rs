@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 use tollkeeper::{Descriptor, Exception, ExceptionKind, ManualClock, MemoryStore, Policy, RuleSpec, Span};
 
@@ -464,4 +465,22 @@ async fn a_verdict_is_kept_until_more_than_a_little_has_changed() {
     }
     let changes = kinds.windows(2).filter(|two| two[0] != two[1]).count();
     assert!(changes <= 1, "{kinds:?}");
+}
+
+/// An idle service read its lists and counters five times a second, for nothing.
+#[tokio::test]
+async fn a_reader_without_notes_waits_for_the_first() {
+    let world = World::new([per_ip("10/min")]);
+    let is_idle = || world.observer.refresh(&world.limiter, &world.metrics).is_idle;
+    assert!(is_idle(), "nothing has happened");
+    let mut begun = std::pin::pin!(world.observer.capture.begun.notified());
+    assert_eq!(begun.as_mut().now_or_never(), None);
+    world.check(vec![("ip", "a".into())]).await;
+    assert_eq!(begun.as_mut().now_or_never(), Some(()), "the first note wakes it");
+    assert!(!is_idle(), "there was a note");
+    assert!(!is_idle(), "a decision is counted after it is timed, so the counters are read once more");
+    assert!(is_idle());
+    // No rule applies: it is counted, but leaves no note.
+    world.check(vec![("user_id", "a".into())]).await;
+    assert!(!is_idle(), "a request was counted");
 }

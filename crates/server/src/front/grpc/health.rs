@@ -12,6 +12,7 @@ use axum::response::Response as HttpResponse;
 use prost::Message;
 use prost_types::field_descriptor_proto::{Label, Type};
 use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorSet, MessageOptions, MethodDescriptorProto};
+use tollkeeper::Store;
 use tonic::server::Grpc;
 use tonic::{Request, Response, Status};
 use tonic_health::ServingStatus;
@@ -25,7 +26,7 @@ use crate::service::{Readiness, Service};
 
 /// The path of `List`.
 pub(super) const LIST: &str = "/grpc.health.v1.Health/List";
-/// How often the status is updated from the store.
+/// How often the status is updated from a store that others share.
 const HEARTBEAT: Duration = Duration::from_millis(200);
 /// The names under which the status can be asked for: all services together, and the only one.
 const NAMES: [&str; 2] = ["", SERVICE];
@@ -59,7 +60,11 @@ pub(super) async fn follow(health: HealthReporter, service: Arc<Service>) {
         if known.replace(ready) != Some(ready) {
             report(&health, ready).await;
         }
-        tokio::time::sleep(HEARTBEAT).await;
+        match service.limiter.store() {
+            // It can always decide, so nothing happens until the service drains.
+            Store::Memory(_) => service.drains.notified().await,
+            _ => tokio::time::sleep(HEARTBEAT).await,
+        }
     }
 }
 

@@ -36,6 +36,7 @@ async fn open_within(limits: Limits) -> SocketAddr {
         rules: None,
         tracer: Default::default(),
         draining: Default::default(),
+        drains: Default::default(),
         key_places: Default::default(),
     });
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");

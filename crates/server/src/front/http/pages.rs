@@ -1,7 +1,7 @@
 //! Read-only pages: the dashboard, health, metrics and the API description.
 
 use std::io::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -9,10 +9,12 @@ use axum::response::Response;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, VARY};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use http_body_util::Full;
 use serde::Serialize;
+use tollkeeper::http::Problem;
 
+use super::problem::Refused;
 use super::shared::Shared;
 use crate::dashboard;
 use crate::front::health;
@@ -90,9 +92,13 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     written.expect("writing to memory cannot fail")
 }
 
-/// `GET /openapi.json`, generated once: it depends only on settings that cannot change while the service runs.
+/// `GET /openapi.json`, generated once: it depends only on settings that cannot change while the service runs. Not before somebody asks: it
+/// takes megabytes for a moment, which the process would keep.
 #[derive(Clone)]
-pub(super) struct Description(Bytes);
+pub(super) struct Description {
+    facts: Arc<openapi::Facts>,
+    text: Arc<OnceLock<Bytes>>,
+}
 
 impl Description {
     pub(super) fn new(service: &Service) -> Description {
@@ -103,11 +109,15 @@ impl Description {
             guarded_metrics: service.tokens.measured == Measured::Nobody,
             example_rule: policy.rules().first().map_or("free-user", |rule| rule.name()).into(),
         };
-        Description(openapi::document(&facts).to_string().into())
+        Description { facts: Arc::new(facts), text: Arc::default() }
     }
 
-    pub(super) async fn answer(self) -> Response {
-        content("application/json", self.0)
+    pub(super) async fn answer(self) -> Result<Response, Refused> {
+        let text = move || self.text.get_or_init(|| openapi::document(&self.facts).to_string().into()).clone();
+        // Milliseconds: not on a thread that others wait for.
+        let text = tokio::task::spawn_blocking(text).await;
+        let text = text.map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+        Ok(content("application/json", text))
     }
 }
 

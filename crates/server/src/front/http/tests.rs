@@ -93,6 +93,7 @@ impl Plan {
             rules: None,
             tracer: Default::default(),
             draining: Default::default(),
+            drains: Default::default(),
             key_places: Default::default(),
         });
         let socket = TcpSocket::new_v4().expect("a socket");

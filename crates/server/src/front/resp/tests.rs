@@ -48,6 +48,7 @@ async fn open(rules: &[Value], max_keys: usize, limits: Limits, password: Option
         rules: None,
         tracer: Default::default(),
         draining: Default::default(),
+        drains: Default::default(),
         key_places: Default::default(),
     });
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");

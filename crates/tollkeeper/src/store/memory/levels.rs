@@ -9,7 +9,7 @@
 //! be such readers. But the system gets the pages of a level that all shards have left.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
 
 use super::identity::{DISTANCE, Id};
 use super::owners::Owner;
@@ -171,7 +171,8 @@ impl Levels {
         let Level { slots, owners, left, .. } = &self.all[level];
         // In parts, because it takes time.
         pages::release(self.all[level].slots_of(shard));
-        if left.fetch_add(1, Relaxed) + 1 == self.shards {
+        // Who releases the rest has seen what all others did before they left.
+        if left.fetch_add(1, AcqRel) + 1 == self.shards {
             pages::release(slots);
             pages::release(owners);
         }

@@ -13,6 +13,7 @@ use super::slots::Slot;
 
 /// A level smaller than this gets ordinary pages, as its shards move there: the TLB covers it.
 const SMALLEST: usize = 8 << 20;
+/// Where pages are larger, nothing is returned.
 #[cfg(all(target_os = "linux", not(miri)))]
 const PAGE: usize = 4_096;
 #[cfg(all(target_os = "linux", not(miri)))]
