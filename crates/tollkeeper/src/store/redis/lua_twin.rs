@@ -203,7 +203,10 @@ fn charge_cases(chance: &mut Chance, worlds: u64) -> (Vec<Case>, Vec<ChargeCase>
         for _ in 0..1 + chance.below(12) {
             world.move_clock(chance);
             world.edit_rules(chance);
+            // Requests that differ only in their key usually ask for the same.
+            let mut asked_by_all = None;
             let entries: Vec<_> = if chance.one_in(2) {
+                asked_by_all = chance.pick(&[None, Some(Ask::Charge), Some(Ask::Charge), Some(Ask::Reserve)]);
                 let count = chance.pick(&[1, 1, 1, 5]);
                 world.single_requests(chance).into_iter().map(|request| (request, count)).collect()
             } else {
@@ -226,7 +229,8 @@ fn charge_cases(chance: &mut Chance, worlds: u64) -> (Vec<Case>, Vec<ChargeCase>
             let (mut batch, mut granted, mut answers) = (Batch::default(), Vec::new(), Vec::new());
             let mut written = vec![false; world.states.len()];
             for ((charges, positions), count) in entries {
-                let ask = chance.pick(&[Ask::Charge, Ask::Charge, Ask::Reserve, Ask::Peek, Ask::Lease]);
+                let any = chance.pick(&[Ask::Charge, Ask::Charge, Ask::Reserve, Ask::Peek, Ask::Lease]);
+                let ask = asked_by_all.unwrap_or(any);
                 let leasable = matches!(&*charges, [charge @ Charge { rule, cost: 1, .. }]
                     if rule.is_enforced() && Lease::is_possible(charge.quota().algorithm()));
                 let ask = if ask == Ask::Lease && !leasable { Ask::Charge } else { ask };

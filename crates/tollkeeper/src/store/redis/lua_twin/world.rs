@@ -37,7 +37,7 @@ impl World {
     /// `name` separates the keys of different worlds.
     pub(super) fn new(chance: &mut Chance, name: u64) -> World {
         let rules: Vec<_> = (0..1 + chance.below(4)).map(|index| rule(chance, index)).collect();
-        let identities = 1 + chance.below(3) as usize;
+        let identities = 1 + chance.below(6) as usize;
         let states = vec![State::Fresh; rules.len() * identities];
         let now = chance.pick(&[START, START, START, START, 0, 5_000_000, Timestamp::MAX.as_micros() - (1 << 40)]);
         let mut world = World { rules, identities, states, now, name };
