@@ -197,12 +197,15 @@ fn identity(charge: &Charge) -> Identity<'_> {
     (Arc::as_ptr(&charge.rule).addr(), terms, charge.enforcement(), &charge.key, charge.cost)
 }
 
-/// A request that equals others of its kind.
-struct Alike<'p>(&'p Pending);
+/// What equal requests have in common.
+struct Alike<'p> {
+    ask: Ask,
+    charges: &'p [Charge],
+}
 
 impl PartialEq for Alike<'_> {
     fn eq(&self, other: &Self) -> bool {
-        self.0.ask == other.0.ask && same(&self.0.charges, &other.0.charges)
+        self.ask == other.ask && same(self.charges, other.charges)
     }
 }
 
@@ -210,8 +213,8 @@ impl Eq for Alike<'_> {}
 
 impl Hash for Alike<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.ask.hash(state);
-        self.0.charges.iter().for_each(|charge| identity(charge).hash(state));
+        self.ask.hash(state);
+        self.charges.iter().for_each(|charge| identity(charge).hash(state));
     }
 }
 
@@ -268,7 +271,11 @@ fn kinds(pending: Vec<Pending>) -> Vec<Kind> {
         .iter()
         .map(|one| {
             let new = count;
-            let kind = if one.ask == Ask::Lease { new } else { *known.entry(Alike(one)).or_insert(new) };
+            let kind = if one.ask == Ask::Lease {
+                new
+            } else {
+                *known.entry(Alike { ask: one.ask, charges: &one.charges }).or_insert(new)
+            };
             count += usize::from(kind == new);
             kind
         })
