@@ -12,7 +12,9 @@ pub(crate) mod health;
 pub(crate) mod http;
 mod plain;
 pub(crate) mod proxy;
+mod requests;
 pub(crate) mod resp;
+mod stopped;
 
 use std::sync::Arc;
 

@@ -3,45 +3,32 @@
 //! The accept loop is our own so that limits apply before any request is read: the number of connections, how long
 //! one may stall or take for a handshake, how large a head may be.
 
-mod at_once;
 mod heads;
-mod held;
-mod joined;
 mod stall;
-mod stopped;
 mod visitors;
 mod workers;
 
-use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Bytes;
 use http::header::CONNECTION;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
-use http_body_util::Full;
-use hyper::body::{Body, Incoming};
 use hyper::ext::ReasonPhrase;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tollkeeper::Store;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, error, warn};
 
-use super::plain::{After, Next, Plain, Rewound};
+use super::stopped::Stopped;
 use crate::tls::{self, Acceptor};
-pub(crate) use at_once::AtOnce;
 use heads::Heads;
-use held::Held;
-use joined::Joined;
 pub(crate) use stall::{Busy, Stalling, UnderWay, Unread};
-pub(super) use stopped::Stopped;
 pub(crate) use visitors::{HeldBytes, InFlight, MostConnections, Requests, Visitors};
 pub(crate) use workers::Workers;
 
@@ -197,8 +184,8 @@ pub(super) struct Peer {
 pub(super) struct Connected {
     pub(super) peer: Peer,
     pub(super) reader: Reader,
-    stopping: Stopping,
-    visitors: Arc<Visitors>,
+    pub(super) stopping: Stopping,
+    pub(super) visitors: Arc<Visitors>,
 }
 
 /// Who reads the answers of a connection.
@@ -216,6 +203,10 @@ pub(super) struct Owed {
 }
 
 impl Reader {
+    pub(super) fn new(requests: Requests, busy: Busy) -> Reader {
+        Reader { requests, busy }
+    }
+
     /// Keeps an answer of so many bytes until it was read, unless too much waits for this client or for all. A client that
     /// takes longer than it may be idle is cut off.
     pub(super) fn owe(&self, bytes: usize) -> Option<Owed> {
@@ -235,132 +226,6 @@ impl Connected {
 /// Why a request is refused whose client has too many in flight.
 pub(super) const TOO_MANY_REQUESTS: &str =
     "overloaded: too many requests of this client are in flight; wait for answers before sending more";
-
-/// Answers some plain requests by itself, without the framework; see [`super::plain`].
-pub(super) trait AnswersPlain: Send + Sync + 'static {
-    type Body: Body<Data = Bytes> + Send + Unpin;
-    /// What is known of a request that it answers.
-    type Route: Send;
-
-    /// Whether it answers this request.
-    fn route<B>(&self, request: &Request<B>) -> Option<Self::Route>;
-
-    fn answer(
-        &self,
-        route: Self::Route,
-        request: Request<Bytes>,
-        from: &Connected,
-    ) -> impl Future<Output = Response<Self::Body>> + Send;
-}
-
-/// For protocols that have no plain requests.
-pub(super) enum NeverPlain {}
-
-impl AnswersPlain for NeverPlain {
-    type Body = Full<Bytes>;
-    type Route = Infallible;
-
-    fn route<B>(&self, _request: &Request<B>) -> Option<Infallible> {
-        None
-    }
-
-    async fn answer(&self, never: Infallible, _request: Request<Bytes>, _from: &Connected) -> Response<Full<Bytes>> {
-        match never {}
-    }
-}
-
-/// Answers plain requests until there is one that it does not answer. Returns the connection then, unless it has ended.
-async fn serve_plain(
-    stream: Stream,
-    front: &impl AnswersPlain,
-    from: &Connected,
-    peer: SocketAddr,
-) -> Option<Rewound<Stream>> {
-    let mut plain = Plain::new(stream, &from.stopping);
-    loop {
-        let after = match plain.next().await {
-            Ok(Next::Request(taken)) => match front.route(&taken.request) {
-                Some(route) => {
-                    let response = front.answer(route, taken.request, from).await;
-                    plain.respond(for_http1(response, Version::HTTP_11, &from.visitors)).await
-                }
-                None => return Some(plain.hand_over_with(&taken.bytes)),
-            },
-            Ok(Next::Other) => return Some(plain.hand_over()),
-            Ok(Next::End) => Ok(After::Close),
-            Err(error) => Err(error),
-        };
-        match after {
-            Ok(After::Continue) => {}
-            Ok(After::Close) => return None,
-            Err(error) => {
-                log_broken(&from.visitors, peer, &error);
-                return None;
-            }
-        }
-    }
-}
-
-/// Answers requests until `shutdown`, then finishes those in flight. `front` is its name in the log, `refuse` the answer to a
-/// client with too many requests in flight.
-#[expect(clippy::too_many_arguments, reason = "each is a part of a front, and named where it is called")]
-pub(super) async fn serve_requests<F, B>(
-    front: &str,
-    limits: Limits,
-    visitors: Arc<Visitors>,
-    protocol: impl Fn(AtOnce) -> auto::Builder<AtOnce> + Send + Sync + 'static,
-    listener: Listener,
-    shutdown: impl Future<Output = ()> + Send,
-    answer: impl Fn(Request<Incoming>, &Arc<Connected>) -> F + Clone + Send + Sync + 'static,
-    refuse: impl Fn() -> Response<B> + Clone + Send + Sync + 'static,
-    plain: Option<Arc<impl AnswersPlain>>,
-) where
-    F: Future<Output = Response<B>> + Send + 'static,
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    let here = visitors.clone();
-    let serve_one = move |Accepted { stream, peer, certified, busy, requests, watcher, stopping, .. }| {
-        let executor = AtOnce::new(limits.at_once);
-        let builder = for_one(&protocol(executor.clone()));
-        let (answer, visitors) = (answer.clone(), visitors.clone());
-        let (refuse, plain) = (refuse.clone(), plain.clone());
-        async move {
-            let reader = Reader { requests: requests.clone(), busy };
-            let here = visitors.clone();
-            let connected =
-                Arc::new(Connected { peer: Peer { ip: peer.ip(), certified }, reader, stopping, visitors: here });
-            let stream = match plain {
-                Some(plain) => serve_plain(stream, &*plain, &connected, peer).await,
-                None => Some(Rewound::new(stream)),
-            };
-            let Some(stream) = stream else { return };
-            let shared = Arc::new((answer, refuse, connected));
-            let serving = service_fn(move |request: Request<Incoming>| {
-                let (version, shared) = (request.version(), shared.clone());
-                // On HTTP/1 there is one at a time, so that the number of connections limits them.
-                let begun = (version == Version::HTTP_2).then(|| requests.begin());
-                async move {
-                    let (answer, refuse, connected) = &*shared;
-                    let (response, in_flight) = match begun {
-                        Some(None) => (refuse(), None),
-                        // Made here, where it stays: it is large, and what is made outside is moved.
-                        begun => (answer(request, connected).await, begun.flatten()),
-                    };
-                    let response = for_http1(response, version, &connected.visitors);
-                    Ok::<_, Infallible>(response.map(|body| Held::new(body, in_flight)))
-                }
-            });
-            let io = TokioIo::new(Joined(stream));
-            let connection = builder.serve_connection(io, serving).into_owned();
-            if let Err(error) = executor.serve(watcher.watch(connection)).await {
-                log_broken(&visitors, peer, &*error);
-            }
-        }
-    };
-    serve(limits, here, listener, shutdown, serve_one).await;
-    info!("the {front} front has stopped");
-}
 
 /// What HTTP/1 needs and HTTP/2 has in other ways.
 ///

@@ -31,8 +31,9 @@ use tonic::service::Routes;
 use tonic::{Code, Request, Response, Status};
 use tower::service_fn;
 
-use super::connections::{self, AtOnce, Connected, Limits, Listener, NeverPlain, Peer};
+use super::connections::{Connected, Limits, Listener, Peer};
 use super::credential::{self, Refusal};
+use super::requests::{self, AtOnce, NeverPlain};
 use crate::metrics::Front;
 use crate::service::Service;
 use crate::telemetry::Described;
@@ -95,8 +96,7 @@ async fn run_within(
     let refuse = move || refusing.refuse();
     let protocol = move |executor| protocol(executor, limits);
     let plain = None::<Arc<NeverPlain>>;
-    connections::serve_requests("gRPC", limits, visitors, protocol, listener.into(), shutdown, answer, refuse, plain)
-        .await;
+    requests::serve("gRPC", limits, visitors, protocol, listener.into(), shutdown, answer, refuse, plain).await;
     Ok(())
 }
 

@@ -26,6 +26,7 @@ use axum::routing::{MethodRouter, any};
 use tokio::runtime::Handle;
 
 use super::connections::{self, Connected, Limits, Listener};
+use super::requests;
 use crate::route::{Access, Route};
 use crate::service::Service;
 use direct::Api;
@@ -53,8 +54,7 @@ async fn run_within(
     let (refusing, plain) = (api.clone(), Some(api.clone()));
     let answer = move |request, from: &Arc<Connected>| api.clone().answer(request, from.clone());
     let refuse = move || refusing.refuse();
-    connections::serve_requests("HTTP", limits, visitors, protocol, listener.into(), shutdown, answer, refuse, plain)
-        .await;
+    requests::serve("HTTP", limits, visitors, protocol, listener.into(), shutdown, answer, refuse, plain).await;
     Ok(())
 }
 

@@ -21,7 +21,7 @@ use http::{HeaderMap, HeaderValue, Response};
 use hyper::body::{Body, Frame};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-use super::connections::{Stopped, Stopping};
+use super::stopped::Stopped;
 #[cfg(any(test, fuzzing))]
 pub(super) use head::length_of_plain;
 use head::{Beginning, Taken};
@@ -78,9 +78,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Plain<S> {
     /// Larger pieces are written from where they are.
     const COPIED: usize = 16 * 1024;
 
-    pub(super) fn new(stream: S, stopping: &Stopping) -> Plain<S> {
+    pub(super) fn new(stream: S, stop: Stopped) -> Plain<S> {
         let (input, output, spare) = (BytesMut::new(), Vec::new(), HeaderMap::new());
-        Plain { stream, input, output, spare, is_last: false, stop: stopping.watch() }
+        Plain { stream, input, output, spare, is_last: false, stop }
     }
 
     /// The connection, for whoever understands more than plain requests.

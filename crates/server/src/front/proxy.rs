@@ -9,6 +9,7 @@ mod framing;
 mod headers;
 mod paced;
 mod reply;
+mod short;
 mod target;
 mod untaken;
 mod upload;
@@ -20,19 +21,14 @@ mod websocket;
 pub(crate) use framing::fuzz as fuzz_framing;
 
 use std::convert::Infallible;
-use std::future::poll_fn;
-use std::io;
 use std::net::IpAddr;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, EXPECT, HOST, RETRY_AFTER, TRAILER, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::uri::Scheme;
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, Version};
 use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
@@ -47,7 +43,6 @@ use super::connections::{
     self, Accepted, Busy, InFlight, Limits, Listener, Requests, Stopping, TOO_MANY_REQUESTS, Visitors, protocol,
 };
 use super::forwarding;
-use super::plain::{After, Next, Plain, Rewound, cleared, write_field};
 use crate::metrics::{Front, Outcome, WaitOutcome};
 use crate::network;
 use crate::service::Service;
@@ -156,100 +151,6 @@ pub(crate) async fn run(listener: Listener, proxy: Arc<Proxy>, shutdown: impl Fu
     };
     connections::serve(limits, visitors, listener, shutdown, serve).await;
     info!("the proxy has stopped");
-}
-
-/// The short way of plain requests, without hyper on either side.
-impl Client {
-    /// Answers plain requests until there is one that has to go the long way. Returns the connection then, unless it has ended.
-    async fn serve_plain(&self, stream: connections::Stream) -> io::Result<Option<Rewound<connections::Stream>>> {
-        let mut plain = Plain::new(stream, &self.stopping);
-        loop {
-            let request = match plain.next().await? {
-                Next::Request(taken) if !self.proxy.is_plain(&taken.request) => {
-                    return Ok(Some(plain.hand_over_with(&taken.bytes)));
-                }
-                Next::Request(taken) => taken.request,
-                Next::Other => return Ok(Some(plain.hand_over())),
-                Next::End => return Ok(None),
-            };
-            let mut answering = pin!(self.answer_plain(request.into_parts().0));
-            // A client that closes its half has gone, as with hyper.
-            let response = poll_fn(|cx| match answering.as_mut().poll(cx) {
-                Poll::Pending => plain.poll_gone(cx).map(|()| None),
-                Poll::Ready(response) => Poll::Ready(Some(response)),
-            });
-            let Some(response) = response.await else { return Ok(None) };
-            if plain.respond(response).await? == After::Close {
-                return Ok(None);
-            }
-        }
-    }
-
-    async fn answer_plain(&self, parts: Parts) -> Response {
-        let response = match self.requests.begin() {
-            Some(in_flight) => self.proxy.fetch(self, parts, Arc::new(in_flight)).await,
-            None => self.proxy.too_many(),
-        };
-        connections::for_http1(response, Version::HTTP_11, &self.visitors)
-    }
-}
-
-impl Proxy {
-    /// Whether a request can go the short way: it can be repeated, and nothing is wanted of it that only the long way has.
-    fn is_plain(&self, request: &Request<Bytes>) -> bool {
-        matches!(*request.method(), Method::GET | Method::OPTIONS)
-            && request.body().is_empty()
-            && !self.service.tracer.is_on()
-            && !estimate::is_needed(self.service.limiter.policy().cost_attributes())
-    }
-
-    /// The same as [`Proxy::answer`] for plain requests.
-    async fn fetch(&self, client: &Client, mut parts: Parts, in_flight: Arc<InFlight>) -> Response {
-        let under_way = client.busy.begin();
-        let (target, hop) = match self.understand(client, &mut parts) {
-            Ok(understood) => understood,
-            Err(problem) => return problem.into_response(),
-        };
-        let Admitted { verdict, permit, .. } = match self.admit(client, &parts).await {
-            Ok(admitted) => admitted,
-            Err(denial) => return denial,
-        };
-        let decided_at = self.service.limiter.store().now();
-        parts.headers.extend(over_limit(&verdict).map(|value| (OVER_LIMIT, value)));
-        let host = target.host.unwrap_or_else(|| self.upstream.host());
-        self.prepare(&mut parts, host, client, hop);
-        let request = written(&parts.method, target.path.as_str(), &parts.headers);
-        let mut spare = cleared(parts.headers);
-        let fetched = self.upstream.fetch(client.thread, &request, &mut spare, &self.service.metrics.proxy).await;
-        let mut response = match fetched {
-            Ok((response, _)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                unasked_protocol().into_response()
-            }
-            Ok((mut response, connection)) => {
-                prepare_response(&mut response);
-                let occupied = (permit, under_way, in_flight);
-                let download = Download::fetched(connection, self.upstream.timeouts.idle, occupied);
-                response.map(|()| Reply::Download(download))
-            }
-            Err(problem) => problem.into_response(),
-        };
-        // The upstream's own limits under these names would contradict.
-        self.service.answer.set_headers(response.headers_mut(), &verdict, decided_at);
-        response
-    }
-}
-
-/// A request without a body, as bytes.
-fn written(method: &Method, path: &str, headers: &HeaderMap) -> Vec<u8> {
-    let mut out = Vec::with_capacity(512);
-    for part in [method.as_str(), " ", path, " HTTP/1.1\r\n"] {
-        out.extend_from_slice(part.as_bytes());
-    }
-    for (name, value) in headers {
-        write_field(&mut out, name.as_str(), value.as_bytes());
-    }
-    out.extend_from_slice(b"\r\n");
-    out
 }
 
 /// An admitted request, with the slots it holds.

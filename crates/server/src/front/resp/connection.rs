@@ -22,7 +22,8 @@ use super::request::{MAX_COMMAND, Parsed, Word, parse};
 use super::session::{Login, Session};
 use super::shared::Shared;
 use super::{check, throttle};
-use crate::front::connections::{Stopped, Stream};
+use crate::front::connections::Stream;
+use crate::front::stopped::Stopped;
 use crate::metrics::{CommandOutcome, Front};
 use crate::telemetry::Described;
 

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use tokio::sync::watch;
 
 /// Resolves when the service stops, and again whenever it is awaited after that.
-pub(in crate::front) struct Stopped {
+pub(super) struct Stopped {
     signal: watch::Receiver<bool>,
     waiting: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// Who is woken by it.
@@ -16,7 +16,7 @@ pub(in crate::front) struct Stopped {
 }
 
 impl Stopped {
-    pub(in crate::front) fn new(signal: watch::Receiver<bool>) -> Stopped {
+    pub(super) fn new(signal: watch::Receiver<bool>) -> Stopped {
         let mut stopping = signal.clone();
         let waiting = Box::pin(async move {
             // An error means that it has.
@@ -25,12 +25,12 @@ impl Stopped {
         Stopped { signal, waiting, waker: None, is_over: false }
     }
 
-    pub(in crate::front) fn has_begun(&self) -> bool {
+    pub(super) fn has_begun(&self) -> bool {
         // Nothing else is ever sent, and an error means that it has.
         !matches!(self.signal.has_changed(), Ok(false))
     }
 
-    pub(in crate::front) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         // Nearly always: nothing was sent, and the right task is woken when something is. Polling costs more than to find that
         // out.
         let is_set = self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
@@ -44,7 +44,7 @@ impl Stopped {
         if self.is_over { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    pub(in crate::front) async fn wait(&mut self) {
+    pub(super) async fn wait(&mut self) {
         poll_fn(|cx| self.poll(cx)).await;
     }
 }

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use axum::body::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
-use super::visitors::InFlight;
+use crate::front::connections::InFlight;
 
 /// A body, and the request that it answers if that is counted.
 #[derive(Debug)]
