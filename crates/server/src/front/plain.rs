@@ -20,6 +20,7 @@ use http::header::CONNECTION;
 use http::{HeaderMap, HeaderValue, Response};
 use hyper::body::{Body, Frame};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::task::yield_now;
 
 use super::stopped::Stopped;
 #[cfg(any(test, fuzzing))]
@@ -38,6 +39,9 @@ pub(super) struct Plain<S> {
     spare: HeaderMap,
     /// Whether the client sends no other request.
     is_last: bool,
+    has_answered: bool,
+    /// How many bytes of bodies were sent without a pause.
+    in_a_row: usize,
     stop: Stopped,
 }
 
@@ -77,15 +81,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Plain<S> {
     const BUFFER: usize = 8 * 1024;
     /// Larger pieces are written from where they are.
     const COPIED: usize = 16 * 1024;
+    /// After so many bytes it is the turn of others: where both sides are fast, a large body would keep the thread, with all its
+    /// connections, to itself.
+    const TURN: usize = 256 * 1024;
 
     pub(super) fn new(stream: S, stop: Stopped) -> Plain<S> {
         let (input, output, spare) = (BytesMut::new(), Vec::new(), HeaderMap::new());
-        Plain { stream, input, output, spare, is_last: false, stop }
+        Plain { stream, input, output, spare, is_last: false, has_answered: false, in_a_row: 0, stop }
     }
 
     /// The connection, for whoever understands more than plain requests.
     pub(super) fn hand_over(self) -> Rewound<S> {
-        Rewound::with(self.stream, self.input)
+        Rewound::with(self.stream, self.input, self.has_answered)
     }
 
     /// The same, with the bytes of a request that was taken and is not answered here.
@@ -103,7 +110,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Plain<S> {
                     return Ok(Next::Request(taken));
                 }
                 Beginning::Other => return Ok(Next::Other),
-                Beginning::Nothing if poll_fn(|cx| self.poll_more(cx)).await? == 0 => return Ok(Next::End),
+                Beginning::Nothing if poll_fn(|cx| self.poll_more(cx)).await? == 0 => {
+                    // TLS says so. If the client has gone, nobody needs to know.
+                    let _ = self.stream.shutdown().await;
+                    return Ok(Next::End);
+                }
                 Beginning::Nothing => {}
             }
         }
@@ -144,6 +155,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Plain<S> {
     where
         B: Body<Data = Bytes> + Unpin,
     {
+        self.has_answered = true;
         let (mut parts, mut body) = response.into_parts();
         if self.is_last || self.stop.has_begun() {
             parts.headers.insert(CONNECTION, HeaderValue::from_static("close"));
@@ -209,6 +221,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Plain<S> {
         }
         if framing == Framing::Chunked {
             self.output.extend_from_slice(b"\r\n");
+        }
+        self.in_a_row += data.len();
+        if self.in_a_row >= Plain::<S>::TURN {
+            self.in_a_row = 0;
+            yield_now().await;
         }
         Ok(())
     }

@@ -127,7 +127,13 @@ pub(crate) async fn run(listener: Listener, proxy: Arc<Proxy>, shutdown: impl Fu
                 Ok(None) => return,
                 Err(error) => return connections::log_broken(&leaving, peer, &error),
             };
-            let io = TokioIo::new(Strict::new(stream, later).counting(metrics));
+            let is_http1 = stream.is_http1();
+            let mut builder = connections::for_one(&builder);
+            let mut strict = Strict::new(stream, later).counting(metrics);
+            if is_http1 {
+                (builder, strict) = (builder.http1_only(), strict.after_http1());
+            }
+            let io = TokioIo::new(strict);
             let requests = service_fn(move |request| {
                 let client = client.clone();
                 let version = request.version();
@@ -141,7 +147,6 @@ pub(crate) async fn run(listener: Listener, proxy: Arc<Proxy>, shutdown: impl Fu
                     Ok::<_, Infallible>(connections::for_http1(response, version, &client.visitors))
                 }
             });
-            let builder = connections::for_one(&builder);
             let connection = builder.serve_connection_with_upgrades(io, requests).into_owned();
             if let Err(error) = watcher.watch(connection).await {
                 connections::log_broken(&leaving, peer, &*error);

@@ -124,6 +124,7 @@ pub(super) async fn serve<F, B>(
                 None => Some(Rewound::new(stream)),
             };
             let Some(stream) = stream else { return };
+            let builder = if stream.is_http1() { builder.http1_only() } else { builder };
             let shared = Arc::new((answer, refuse, connected));
             let serving = service_fn(move |request: Request<Incoming>| {
                 let (version, shared) = (request.version(), shared.clone());

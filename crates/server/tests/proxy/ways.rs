@@ -56,7 +56,7 @@ async fn both_ways_give_the_same() {
         "hello\r\n\r\n",
     ];
     let request = "GET /a/../b?c=%20d HTTP/1.1\r\nHost: a.test\r\nX-Forwarded-For: 6.6.6.6\r\nforwarded: for=6.6.6.6\r\n\
-        cookie: a=b\r\nCookie: c=d\r\nx_real: 1\r\nTollkeeper-Over-Limit: a\r\nAccept: */*\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+        cookie: a=b\r\nCookie: c=d\r\nx_real: 1\r\nTollkeeper-Over-Limit: a\r\nAccept: */*\r\nContent-Length: 000\r\nConnection: close\r\n\r\n";
     for answer in answers {
         let upstream = Upstream::answering(answer).await;
         let (short, sent_short) = exchanged(&upstream, request).await;
@@ -94,4 +94,18 @@ async fn a_connection_goes_from_one_way_to_the_other_and_keeps_its_order() {
     let last = String::from_utf8(read_to_end(&mut client).await).unwrap();
     assert!(last.ends_with("\r\n\r\n/6"), "{last}");
     assert_eq!(upstream.only().matches(" HTTP/1.1\r\n").count(), 6, "all on one connection to the upstream");
+}
+
+/// A connection of HTTP/1 became HTTP/2 in the middle, where a proxy in front still reads HTTP/1.
+#[tokio::test]
+async fn http_2_begins_at_the_beginning_or_not_at_all() {
+    let upstream = Upstream::plain().await;
+    let proxy = Proxy::wide(upstream.address);
+    for before in ["", LONG_WAY] {
+        let mut client = proxy.connect().await;
+        let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+        client.write_all(format!("{before}GET / HTTP/1.1\r\nhost: a\r\n\r\n{preface}").as_bytes()).await.unwrap();
+        let answers = String::from_utf8_lossy(&read_to_end(&mut client).await).to_string();
+        assert!(answers.starts_with("HTTP/1.1 200 OK\r\n") && answers.contains("HTTP/1.1 400 "), "{answers}");
+    }
 }

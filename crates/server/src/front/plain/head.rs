@@ -231,6 +231,8 @@ mod tests {
             lines("content-length: 1\r\n"),
             lines("content-length: 0\r\ncontent-length: 0\r\n"),
             lines("content-length: +0\r\n"),
+            lines("content-length: \x0c0\r\n"),
+            lines("x-a: \x0cfoo\r\n"),
             lines("content-length: 18446744073709551616\r\n"),
             lines("name : value\r\n"),
             lines(" folded\r\n"),

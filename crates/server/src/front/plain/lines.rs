@@ -29,9 +29,17 @@ pub(in crate::front) fn request_line(line: &[u8]) -> Option<RequestLine<'_>> {
 /// continuation line.
 pub(in crate::front) fn field(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let colon = line.iter().position(|byte| *byte == b':')?;
-    let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+    let (name, value) = (&line[..colon], trim(&line[colon + 1..]));
     let fine = is_token(name) && value.iter().all(|byte| !byte.is_ascii_control() || *byte == b'\t');
     fine.then_some((name, value))
+}
+
+/// Without the space around it: only blanks and tabs are (RFC 9110 5.6.3).
+pub(in crate::front) fn trim(value: &[u8]) -> &[u8] {
+    let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let Some(start) = value.iter().position(|byte| !is_blank(byte)) else { return &value[..0] };
+    let end = value.iter().rposition(|byte| !is_blank(byte)).map_or(start, |last| last + 1);
+    &value[start..end]
 }
 
 /// The number of a `Content-Length`.

@@ -8,6 +8,8 @@ use http::response::Parts;
 use http::{HeaderMap, HeaderName, StatusCode};
 use hyper::ext::ReasonPhrase;
 
+use super::lines::trim;
+
 /// How the end of a body is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
@@ -31,7 +33,7 @@ impl Framing {
 /// Whether a word is in the list of a header.
 pub(in crate::front) fn says(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
     let mut words = headers.get_all(name).into_iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
-    words.any(|other| other.trim_ascii().eq_ignore_ascii_case(word.as_bytes()))
+    words.any(|other| trim(other).eq_ignore_ascii_case(word.as_bytes()))
 }
 
 /// Appends the head.

@@ -12,16 +12,23 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 pub(in crate::front) struct Rewound<S> {
     stream: S,
     read: BytesMut,
+    /// Whether requests of HTTP/1 were answered on it.
+    is_http1: bool,
 }
 
 impl<S> Rewound<S> {
     /// Nothing was read.
     pub(in crate::front) fn new(stream: S) -> Rewound<S> {
-        Rewound { stream, read: BytesMut::new() }
+        Rewound { stream, read: BytesMut::new(), is_http1: false }
     }
 
-    pub(super) fn with(stream: S, read: BytesMut) -> Rewound<S> {
-        Rewound { stream, read }
+    pub(super) fn with(stream: S, read: BytesMut, is_http1: bool) -> Rewound<S> {
+        Rewound { stream, read, is_http1 }
+    }
+
+    /// Whether requests of HTTP/1 were answered on it: it does not become HTTP/2 any more.
+    pub(in crate::front) fn is_http1(&self) -> bool {
+        self.is_http1
     }
 }
 

@@ -65,6 +65,11 @@ impl<S> Strict<S> {
         Strict { stream, sequel, place: Place::Beginning(0), line: Vec::new(), counted: None, poison: None }
     }
 
+    /// On a connection that has carried requests of HTTP/1: it cannot begin with HTTP/2 any more.
+    pub(super) fn after_http1(self) -> Strict<S> {
+        Strict { place: Place::Head(Head::default()), ..self }
+    }
+
     /// Counts requests that it refuses.
     pub(super) fn counting(self, metrics: Arc<Metrics>) -> Strict<S> {
         Strict { counted: Some(metrics), ..self }

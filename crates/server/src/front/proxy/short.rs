@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
 use http::request::Parts;
-use http::{HeaderMap, Method, Request, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version};
 use tollkeeper::http::{OVER_LIMIT, over_limit};
 
 use super::download::Download;
@@ -80,6 +81,10 @@ impl Proxy {
         parts.headers.extend(over_limit(&verdict).map(|value| (OVER_LIMIT, value)));
         let host = target.host.unwrap_or_else(|| self.upstream.host());
         self.prepare(&mut parts, host, client, hop);
+        if let Some(length) = parts.headers.get_mut(CONTENT_LENGTH) {
+            // However the client writes it.
+            *length = HeaderValue::from_static("0");
+        }
         let request = written(&parts.method, target.path.as_str(), &parts.headers);
         let mut spare = cleared(parts.headers);
         let fetched = self.upstream.fetch(client.thread, &request, &mut spare, &self.service.metrics.proxy).await;

@@ -180,12 +180,16 @@ impl Upstream {
         let Some(answer) = connection.send(request) else { return Err(Failure::Late) };
         let mut answer = pin!(answer);
         poll_fn(|cx| {
+            // An upstream that still reads the client's body is not late. Asked before it reads: interim responses without end would
+            // leave no time for the alarm.
+            let due = upload.map_or(began, UploadState::moved) + self.timeouts.response;
+            if Instant::now() >= due {
+                return Poll::Ready(Err(Failure::Late));
+            }
             connection.work(cx);
             if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
                 return Poll::Ready(answer.map_err(Failure::Unanswered));
             }
-            // An upstream that still reads the client's body is not late.
-            let due = upload.map_or(began, UploadState::moved) + self.timeouts.response;
             ready!(connection.poll_late(due, cx));
             Poll::Ready(Err(Failure::Late))
         })

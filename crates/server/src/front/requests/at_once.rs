@@ -165,27 +165,31 @@ mod tests {
         timeout(SOON, async { tokio::join!(serving, later) }).await.expect("it is woken");
     }
 
-    #[tokio::test]
-    async fn a_request_that_is_answered_at_once_does_not_wake_its_connection() {
-        let (executor, polls) = (AtOnce::new(16), AtomicUsize::new(0));
-        let wakers = std::sync::Mutex::new(None);
-        let connection = poll_fn(|cx| {
-            let waker = cx.waker().clone();
-            *wakers.lock().expect("a waker") = Some(waker.clone());
-            if polls.fetch_add(1, Relaxed) == 0 {
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_request_that_is_answered_at_once_does_not_wake_its_connection() {
+        let (executor, woken, mut known) = (AtOnce::new(16), Arc::new(Woken::default()), None);
+        {
+            let connection = poll_fn(|cx| {
+                let waker = known.insert(cx.waker().clone()).clone();
                 executor.execute(async move { waker.wake() });
-                return Poll::Pending;
-            }
-            Poll::Ready(())
-        });
-        let later = async {
-            yield_now().await;
-            yield_now().await;
-            assert_eq!(polls.load(Relaxed), 1, "hyper polls it anyway");
-            wakers.lock().expect("a waker").take().expect("a waker").wake();
-        };
-        let serving = executor.clone().serve(connection);
-        timeout(SOON, async { tokio::join!(serving, later) }).await.expect("all others wake it");
+                Poll::<()>::Pending
+            });
+            let mut serving = pin!(executor.clone().serve(connection));
+            let waker = Waker::from(woken.clone());
+            assert!(serving.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        assert_eq!(woken.0.load(Relaxed), 0, "hyper polls it anyway");
+        known.expect("a waker").wake();
+        assert_eq!(woken.0.load(Relaxed), 1, "all others wake it");
     }
 
     /// Where each request was a task, a bug in one of them left the others of its connection alone.

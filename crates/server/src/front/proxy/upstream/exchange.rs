@@ -60,9 +60,9 @@ pub(in super::super) enum Left {
     Unknown,
 }
 
-/// The most that a head may have.
+/// The most that a head may have, as in hyper.
 const MOST_HEADERS: usize = 100;
-const LARGEST_HEAD: usize = 256 * 1024;
+const LARGEST_HEAD: usize = 408 * 1024;
 
 /// What is read at a time.
 const BUFFER: usize = 8 * 1024;
@@ -249,14 +249,14 @@ fn length_of(response: &Response<()>) -> io::Result<Length> {
         }
         let last = headers.get_all(TRANSFER_ENCODING).into_iter().next_back();
         let coding = last.and_then(|line| line.as_bytes().rsplit(|byte| *byte == b',').next());
-        let is_chunked = coding.is_some_and(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"chunked"));
+        let is_chunked = coding.is_some_and(|coding| lines::trim(coding).eq_ignore_ascii_case(b"chunked"));
         return Ok(if is_chunked { Length::Chunked(Chunks::default()) } else { Length::UntilClosed });
     }
     let mut length = None;
     for line in headers.get_all(CONTENT_LENGTH) {
         for value in line.as_bytes().split(|byte| *byte == b',') {
             let value =
-                lines::content_length(value.trim_ascii()).ok_or_else(|| invalid("Content-Length is no number"))?;
+                lines::content_length(lines::trim(value)).ok_or_else(|| invalid("Content-Length is no number"))?;
             if length.replace(value).is_some_and(|other| other != value) {
                 return Err(invalid("several Content-Lengths"));
             }
