@@ -44,6 +44,24 @@ async fn certificates_are_shown_and_verified_on_both_sides() {
     assert!(curl(&authority, None, &[&format!("https://{}/", proxy.http)]).is_err());
 }
 
+/// A connection that one thread took over from another could not be written to at first. What TLS kept of the request was never sent.
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_on_all_threads_share_connections_to_the_upstream() {
+    let authority = Authority::new();
+    let upstream = TlsUpstream::start(Upstream::plain().await, &authority.server(), None).await;
+    let url = format!("https://localhost:{}", upstream.port);
+    let proxy = proxy(&url, &["--upstream-ca", &authority.pem]);
+    let mut clients = Vec::new();
+    for _ in 0..8 {
+        let mut client = TcpStream::connect(&proxy.http).await.unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+        let answer = world::read_until(&mut client, "\r\n\r\nhello").await;
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        clients.push(client);
+    }
+    assert_eq!(upstream.handshakes().len(), 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_are_limited_by_their_certificates() {
     let authority = Authority::new();

@@ -141,7 +141,7 @@ mod tests {
             "\r\n",
             "x\r\n",
             "-1\r\n",
-            "1 \r\na",
+            "1 1\r\na",
             "1\na",
             "1\r\nab\r\n",
             "1\r\na\n",
