@@ -5,8 +5,10 @@
 //! share.
 
 mod aes;
+mod area;
 mod contention;
 mod eviction;
+mod growth;
 mod holds;
 mod identity;
 mod levels;

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use tollkeeper_core::{Algorithm, Bucket, Receipt, Timestamp};
 
+use super::area::{Area, Spread};
 use super::identity::CLASSES;
-use super::levels::{Area, Spread};
 use super::lock::Lock;
 use super::logs::SMALLEST_BYTES;
 use super::room::Room;

@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use tollkeeper_core::Bucket;
 
+use super::area::{Area, Spread};
 use super::identity::{DISTANCE, Id};
-use super::levels::{Area, Spread};
 use super::owners::Owner;
 use super::packed::Packed;
 use super::shard::Locked;

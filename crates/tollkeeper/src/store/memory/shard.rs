@@ -2,8 +2,9 @@
 
 use tollkeeper_core::{Bucket, Change, Decision, Hold, Quota, Span, State, Timestamp, decide};
 
+use super::area::Area;
 use super::identity::Id;
-use super::levels::{Area, Levels};
+use super::levels::Levels;
 use super::lock::Guard;
 use super::logs::{self, Logs, Need};
 use super::owners::{Owner, Owners};
