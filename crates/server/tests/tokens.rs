@@ -51,22 +51,34 @@ fn a_token_is_made_at_start_and_found_by_the_commands_of_this_user() {
 }
 
 /// A killed service leaves its token file. The token is no longer valid, and another service on that port does not
-/// accept it.
+/// accept it. In a folder of its own: every start in the usual one removes what others left there, in other tests too.
 #[test]
 fn a_token_left_behind_opens_nothing_and_is_explained() {
-    let mut crashed = Service::on(RULES, &[]);
-    let path = kept(&crashed);
+    let folder = Folder::new();
+    let here = |args: &[&str]| {
+        let mut command = tollkeeper(args);
+        command.env("XDG_RUNTIME_DIR", folder.path());
+        command
+    };
+    let mut crashed = Service::spawn(here(&["serve", "--http", "127.0.0.1:0", "--config", &file(RULES, "yaml")]));
+    let path = folder.path().join("tollkeeper").join(format!("{}.token", crashed.http.replace(':', "-")));
     crashed.kill();
     assert!(path.exists());
+    let url = format!("http://{}", crashed.http);
+    let commanded = |args: &[&str]| {
+        let output = here(&[args, &["--server", &url]].concat()).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
     let config = file(&format!("admin: {{ token: open-sesame-open-sesame }}\n{RULES}"), "yaml");
-    let next = Service::start(&["serve", "--http", &crashed.http, "--config", &config]);
+    let next = Service::spawn(here(&["serve", "--http", &crashed.http, "--config", &config]));
     assert_eq!(next.token, None, "a configured token is not shown");
-    let (code, said) = commanded(&next, &["exceptions"]);
+    let (code, said) = commanded(&["exceptions"]);
     assert!(code == Some(2) && said.contains("401") && said.contains(path.to_str().unwrap()), "{said}");
-    assert_eq!(commanded(&next, &["exceptions", "--admin-token", "open-sesame-open-sesame"]).0, Some(0));
+    assert_eq!(commanded(&["exceptions", "--admin-token", "open-sesame-open-sesame"]).0, Some(0));
     assert_eq!(next.stop(), Some(0));
-    let again = Service::start(&["serve", "--http", &crashed.http, "--config", &file(RULES, "yaml")]);
-    assert_eq!(commanded(&again, &["exceptions"]).0, Some(0), "replaced");
+    let again = Service::spawn(here(&["serve", "--http", &crashed.http, "--config", &file(RULES, "yaml")]));
+    assert_eq!(commanded(&["exceptions"]).0, Some(0), "replaced");
+    assert_eq!(again.stop(), Some(0));
 }
 
 #[test]
