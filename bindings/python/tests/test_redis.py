@@ -97,9 +97,15 @@ def test_a_cluster(tmp_path: Path) -> None:
             return [sum(v.allowed for v, user in zip(verdicts, users) if user == one) for one in "0123"]
 
         passed = asyncio.run(main())
-        assert sum(passed) == 50 and max(passed) <= 20, passed
-        # A bucket loses what it refilled during a refund, so that its last token is whole again only a moment later. To refill one that
+        # Of requests at the same moment, some may be denied by what others took and gave back. What is left is there a moment
+        # later, and no more: a bucket loses what it refilled during a refund, so its last token is whole again only then. To refill one that
         # was charged would take minutes.
+        ends_at = time.monotonic() + 20
+        while sum(passed) < 50 and time.monotonic() < ends_at:
+            user = passed.index(min(passed))
+            passed[user] += limiter.check_sync({"user": str(user)}).allowed
+        assert sum(passed) == 50 and max(passed) <= 20, passed
+        assert not any(limiter.check_sync({"user": user}).allowed for user in "0123")
         expected, ends_at = [20 - count for count in passed], time.monotonic() + 20
         while True:
             left = [limiter.inspect_sync("per-user", user)[0]["remaining"] for user in "0123"]

@@ -46,15 +46,29 @@ pub(super) fn write_head(out: &mut Vec<u8>, parts: &Parts, framing: Framing) {
         None => out.extend_from_slice(parts.status.canonical_reason().unwrap_or("Other").as_bytes()),
     }
     out.extend_from_slice(b"\r\n");
-    let mut is_dated = false;
+    let (mut is_dated, mut is_framed) = (false, false);
     for (name, value) in &parts.headers {
-        // The length is that of the body as it is sent.
+        // The length is that of the body as it is sent, in the place where it was.
         if *name == CONTENT_LENGTH {
+            if !is_framed {
+                write_framing(out, framing);
+            }
+            is_framed = true;
             continue;
         }
         is_dated |= *name == DATE;
         write_field(out, name.as_str(), value.as_bytes());
     }
+    if !is_framed {
+        write_framing(out, framing);
+    }
+    if !is_dated {
+        write_date(out);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+fn write_framing(out: &mut Vec<u8>, framing: Framing) {
     match framing {
         Framing::NoBody => {}
         Framing::Length(length) => {
@@ -64,10 +78,6 @@ pub(super) fn write_head(out: &mut Vec<u8>, parts: &Parts, framing: Framing) {
         }
         Framing::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
     }
-    if !is_dated {
-        write_date(out);
-    }
-    out.extend_from_slice(b"\r\n");
 }
 
 pub(in crate::front) fn write_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
@@ -127,10 +137,10 @@ mod tests {
 
     #[test]
     fn a_head_has_a_length_and_a_date() {
-        let response = Response::builder().header("x-a", "1").header("content-length", "9").body(()).expect("valid");
+        let response = Response::builder().header("content-length", "9").header("x-a", "1").body(()).expect("valid");
         let text = written(response, Framing::Length(10_230));
         let (head, date) = text.split_once("date: ").expect("a date");
-        assert_eq!(head, "HTTP/1.1 200 OK\r\nx-a: 1\r\ncontent-length: 10230\r\n");
+        assert_eq!(head, "HTTP/1.1 200 OK\r\ncontent-length: 10230\r\nx-a: 1\r\n");
         httpdate::parse_http_date(date.trim_end()).expect("a date");
         assert!(date.ends_with(" GMT\r\n\r\n"), "{date}");
     }
