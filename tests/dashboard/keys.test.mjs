@@ -1,7 +1,7 @@
 // The key inspector, the search among violations, and the rules: by keyboard where it matters.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { closeBrowser, HOSTILE, openBrowser, openPage, picture, RULES, Service, traffic } from "./world.mjs";
+import { closeBrowser, HOSTILE, openBrowser, openPage, picture, refusal, RULES, Service, traffic } from "./world.mjs";
 
 let service, page;
 
@@ -108,19 +108,19 @@ test("a link carries rule and key", async () => {
   assert.deepEqual(other.sins, []);
 });
 
+// Enter in an edited field searched twice, for the change and for the submit. The browser noted the second refusal at any later time,
+// where another test found it.
 test("violations are found by rule, key and network, and a mistake is explained", async () => {
   await page.click('nav a[href="#violations"]');
   await page.selectOption("#violation-filter [name=rule]", "login");
   await page.fill("#violation-filter [name=ip]", "203.0.113.0/24");
   await page.keyboard.press("Enter");
   await page.waitForFunction(() => [...document.querySelectorAll("#found tbody tr")].every((row) => row.textContent.includes("203.0.113.66")));
+  page.sins.length = 0;
   await page.fill("#violation-filter [name=ip]", "1.2.3");
-  page.sins.length = 0;
-  await page.click("#violation-filter .primary");
+  await page.keyboard.press("Enter");
   await page.waitForSelector("#violation-error:has-text('is not an address or a network')");
-  // The browser notes the refused request itself.
-  assert.ok(page.sins.every((sin) => sin.includes("400")), page.sins.join("\n"));
-  page.sins.length = 0;
+  await refusal(page, 400);
   await page.fill("#violation-filter [name=ip]", "192.0.2.1");
   await page.click("#violation-filter .primary");
   await page.waitForSelector("text=Nothing matches");

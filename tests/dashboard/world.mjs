@@ -133,6 +133,13 @@ export async function openPage(service, { width = 1440, height = 1000, dark = fa
   return page;
 }
 
+/// Waits until the browser has noted a refused request, the only one, and forgets it.
+export async function refusal(page, status) {
+  while (page.sins.length === 0) await pause(10);
+  if (page.sins.length > 1 || !page.sins[0].includes(String(status))) throw new Error(page.sins.join("\n"));
+  page.sins.length = 0;
+}
+
 export async function picture(page, name, { fullPage = true } = {}) {
   await page.screenshot({ path: join(pictures, `${name}.png`), fullPage });
 }

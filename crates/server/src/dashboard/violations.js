@@ -30,9 +30,10 @@ function blockedBy({ by, until }) {
 const violations = {
   found: [],
   query: {},
+  isSearching: false,
 
   async search(next) {
-    if (!next) violations.query = Object.fromEntries(new FormData($("violation-filter")));
+    if (!next && !violations.begin()) return;
     remember("violations", violations.query, "replaceState");
     const query = violations.query;
     try {
@@ -44,8 +45,19 @@ const violations = {
       violations.show(answer);
     } catch (error) {
       if (error instanceof Refused && error.status === 401) return signIn.show();
-      say($("violation-error"), error.message);
+      if (violations.query === query) say($("violation-error"), error.message);
+    } finally {
+      if (violations.query === query) violations.isSearching = false;
     }
+  },
+
+  /// Takes the filter as it is. False if it is being searched for already: Enter in a field that was edited is a change and a submit.
+  begin() {
+    const query = Object.fromEntries(new FormData($("violation-filter")));
+    if (violations.isSearching && JSON.stringify(query) === JSON.stringify(violations.query)) return false;
+    violations.query = query;
+    violations.isSearching = true;
+    return true;
   },
 
   /// With the filter that the address names.
