@@ -80,11 +80,11 @@ pub struct Arguments {
 impl Arguments {
     /// A string; nothing if it is undefined or null.
     pub(crate) fn text(&self, index: usize) -> Result<Option<Text>, Raised> {
-        match Text::read(self.env, self.values[index]) {
-            Some(text) => Ok(Some(text)),
-            None if self.is_absent(index) => Ok(None),
-            None => Err(wrong_type("a string")),
+        // Most are absent: that is cheaper to see than to fail to read.
+        if self.is_absent(index) {
+            return Ok(None);
         }
+        Text::read(self.env, self.values[index]).map(Some).ok_or_else(|| wrong_type("a string"))
     }
 
     /// A string, if it is one.
