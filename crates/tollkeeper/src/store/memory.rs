@@ -21,6 +21,7 @@ mod owners;
 mod packed;
 mod pages;
 mod recent;
+mod returned;
 mod room;
 mod runs;
 mod shard;

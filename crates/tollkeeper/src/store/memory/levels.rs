@@ -9,10 +9,11 @@
 //! be such readers. But the system gets the pages of a level that all shards have left.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
 use super::area::{Area, MOST_SHIFT, STEP, Spread};
-use super::pages::{self, Pages};
+use super::pages::Pages;
+use super::returned::{self, Left};
 use super::slots::{self, Slot};
 
 /// A shard has at least this many slots, so that keys, which are spread at random, fill all shards alike.
@@ -26,8 +27,7 @@ struct Level {
     /// The number of the rule that each slot belongs to.
     owners: Box<[AtomicU8]>,
     spread: Spread,
-    /// How many shards are at a higher level.
-    left: AtomicUsize,
+    left: Left,
 }
 
 impl Level {
@@ -35,7 +35,7 @@ impl Level {
         let slots = spread.slots().checked_mul(shards)?;
         let owners = slots::allocate_owners(slots)?;
         let slots = slots::allocate(slots)?;
-        Some(Level { pages: Pages::new(&slots), slots, owners, spread, left: AtomicUsize::new(0) })
+        Some(Level { pages: Pages::new(&slots), slots, owners, spread, left: Left::new(shards) })
     }
 
     #[inline(always)]
@@ -54,7 +54,6 @@ pub(super) struct Levels {
     all: Box<[Level]>,
     /// The highest that a shard has reached. Nearly always all of them have.
     reached: AtomicUsize,
-    shards: usize,
 }
 
 /// Does not print a million entries.
@@ -75,7 +74,7 @@ impl Levels {
         let first = (slots.checked_add(half)? >> shift) as u64;
         let spreads = (0..=shift).step_by(STEP as usize).map(|shift| Spread::new(first, shift));
         let all = spreads.map(|spread| Level::new(spread, shards)).collect::<Option<_>>()?;
-        Some(Levels { all, reached: AtomicUsize::new(0), shards })
+        Some(Levels { all, reached: AtomicUsize::new(0) })
     }
 
     #[inline(always)]
@@ -122,14 +121,10 @@ impl Levels {
     /// A shard has gone on from a level to the next: its pages there are not needed any more.
     pub(super) fn leave(&self, level: usize, shard: usize) {
         self.reached.fetch_max(level + 1, Relaxed);
-        let Level { slots, owners, left, .. } = &self.all[level];
-        // In parts, because it takes time.
-        pages::release(self.all[level].slots_of(shard));
-        // Who releases the rest has seen what all others did before they left.
-        if left.fetch_add(1, AcqRel) + 1 == self.shards {
-            pages::release(slots);
-            pages::release(owners);
-        }
+        let Level { slots, owners, left, spread, .. } = &self.all[level];
+        let emptied = left.add(shard);
+        returned::release(slots, emptied, spread.slots());
+        returned::release(owners, emptied, spread.slots());
     }
 }
 
