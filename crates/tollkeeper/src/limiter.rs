@@ -82,10 +82,15 @@ impl Active {
 
     /// The charges of a request; rules for which it lacks an attribute are counted.
     fn charges(&self, request: &impl Request) -> Result<Vec<Charge>, CostError> {
-        for requirement in self.policy.unmet(request) {
-            self.lacking[requirement].fetch_add(1, Relaxed);
+        let charges = self.policy.charges(request);
+        // A rule that is charged lacks nothing: attributes are looked up again only if one is not.
+        let all_are_charged = charges.as_ref().is_ok_and(|charges| charges.len() == self.policy.rules().len());
+        if !all_are_charged {
+            for requirement in self.policy.unmet(request) {
+                self.lacking[requirement].fetch_add(1, Relaxed);
+            }
         }
-        self.policy.charges(request)
+        charges
     }
 }
 
@@ -316,6 +321,10 @@ impl Limiter {
         if self.store().exceptions().is_empty() {
             return self.decide_open(charges).await;
         }
+        Box::pin(self.decide_with_exceptions(charges)).await
+    }
+
+    async fn decide_with_exceptions(&self, charges: Vec<Charge>) -> Result<Vec<Row>, Overloaded> {
         match self.excepted(charges) {
             Excepted::Denied(rows) => Ok(rows),
             Excepted::Open(Applied { open, settled }) => {
@@ -330,7 +339,7 @@ impl Limiter {
     async fn decide_open(&self, charges: Vec<Charge>) -> Result<Vec<Row>, Overloaded> {
         match self.rows(self.store(), Source::Store, charges).await {
             Ok(rows) => Ok(rows),
-            Err(Undecided::Unavailable(charges)) => self.rows_without_store(charges).await,
+            Err(Undecided::Unavailable(charges)) => Box::pin(self.rows_without_store(charges)).await,
             Err(Undecided::Overloaded(overloaded)) => Err(overloaded),
         }
     }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod keyed;
+mod lacking;
 #[cfg(feature = "tower")]
 mod tower_grpc;
 #[cfg(feature = "tower")]

@@ -28,11 +28,12 @@ impl Shared {
         let place = self.overload.enter()?;
         let slot = self.slot(&charges[0]);
         let is_one = charges.iter().all(|charge| self.slot(charge) == slot);
+        // What most requests do not need is boxed: every request has room for the rest, and is moved with it.
         if !is_one {
-            return self.spawn_across(self.parts(charges)).await;
+            return Box::pin(self.spawn_across(self.parts(charges))).await;
         }
         let asked = if place.is_alone() && self.nodes.is_callable_here() {
-            self.ask_here(slot, ask, charges).await
+            Box::pin(self.ask_here(slot, ask, charges)).await
         } else {
             self.answered(self.submit(slot, ask, charges.to_vec(), 1)).await
         };
@@ -41,7 +42,7 @@ impl Shared {
                 Ok(Decided { decisions, receipts, asked_at })
             }
             // Its keys are migrating to another node, and each is on one of the two.
-            Err(Refusal::TryAgain) => self.spawn_across(self.single_parts(charges)).await,
+            Err(Refusal::TryAgain) => Box::pin(self.spawn_across(self.single_parts(charges))).await,
             Err(refusal) => Err(refusal.into()),
         }
     }
