@@ -6,6 +6,7 @@ pub(crate) mod together;
 
 pub(crate) use places::KeyPlaces;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -14,8 +15,8 @@ use http::{HeaderMap, Uri};
 use tokio::sync::Notify;
 use tollkeeper::http::{AnswerStyle, AttributeSource, Identity};
 use tollkeeper::{
-    BreakerState, Charge, CheckError, Clock, Decision, Descriptor, Limiter, Permit, Request, Reservation, Row, Source,
-    Store, StoreError, Verdict,
+    BreakerState, Charge, CheckError, Clock, Decision, Limiter, Permit, Request, Reservation, Row, Source, Store,
+    StoreError, Verdict,
 };
 
 use crate::alerts;
@@ -27,6 +28,15 @@ use crate::seal::Seal;
 use crate::settings;
 use crate::telemetry::Tracer;
 use crate::tokens::{Guesses, Tokens};
+
+/// A request that is nothing but its charge.
+struct WithoutAttributes;
+
+impl Request for WithoutAttributes {
+    fn attribute(&self, _: &str) -> Option<Cow<'_, str>> {
+        None
+    }
+}
 
 /// The service behind every front.
 #[derive(Debug)]
@@ -195,7 +205,7 @@ impl Service {
         let rows = [Row::decided(charge, decision, source)];
         let outcome = if decision.is_allowed() { Outcome::Allowed } else { Outcome::Denied };
         self.metrics.count_outcome(front, outcome);
-        self.observe_rows(&Descriptor::default(), &rows, started);
+        self.observe_rows(&WithoutAttributes, &rows, started);
         let [Row { charge, .. }] = rows;
         (charge, Ok(decision))
     }

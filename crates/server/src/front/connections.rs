@@ -22,7 +22,6 @@ use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
-use tollkeeper::Store;
 use tracing::{debug, error, warn};
 
 use super::stopped::Stopped;
@@ -51,7 +50,7 @@ pub(crate) struct Limits {
     pub(crate) head: usize,
     /// Requests at the same time on one HTTP/2 connection.
     pub(crate) streams: u32,
-    /// How many of them are answered at once before other connections have their turn. None where requests wait for a store.
+    /// How many of them are answered before other connections have their turn.
     pub(crate) at_once: u32,
     /// How long requests in flight may take when the service stops.
     pub(crate) drain: Duration,
@@ -79,11 +78,6 @@ impl Limits {
     pub(crate) fn of(listener: &Listener) -> Limits {
         let MostConnections { all, per_address } = listener.most;
         Limits { connections: all, connections_per_address: per_address, ..Limits::default() }
-    }
-
-    /// The same for requests that are decided by this store.
-    pub(crate) fn over(self, store: &Store) -> Limits {
-        Limits { at_once: if matches!(store, Store::Memory(_)) { self.at_once } else { 0 }, ..self }
     }
 }
 

@@ -53,7 +53,7 @@ pub(crate) async fn run(
     service: Arc<Service>,
     shutdown: impl Future<Output = ()> + Send,
 ) -> anyhow::Result<()> {
-    run_within(Limits::of(&listener).over(service.limiter.store()), listener, service, shutdown).await
+    run_within(Limits::of(&listener), listener, service, shutdown).await
 }
 
 async fn run_within(

@@ -1,44 +1,52 @@
-//! Requests on HTTP/2 that are answered at once, without a task for each.
+//! Requests on HTTP/2 that are answered by the task of their connection, without one for each.
 //!
 //! hyper hands each of them to an executor, which usually makes it a task: it is allocated, scheduled, polled, and wakes its
 //! connection, which then sends the answer. A request that waits for nothing is answered here while its connection reads it, and the
-//! connection goes on to send the answer. One that has to wait becomes a task then.
+//! connection goes on to send the answer. One that has to wait, for a store or for a body, wakes its connection, which polls the
+//! request and then sends the answer: answers of a store that arrive together cost one poll of their connection.
 
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
-use std::sync::Arc;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use hyper::rt::Executor;
 
 thread_local! {
-    /// The connection whose request this thread is answering, by the address of its turn.
+    /// The connection whose requests this thread is answering, by the address of its turn.
     static ANSWERING: Cell<usize> = const { Cell::new(0) };
 }
 
+type Answering = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// The executor of one connection.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct AtOnce(Arc<Turn>);
 
-#[derive(Debug)]
 struct Turn {
-    /// How many requests are answered at once before other connections have their turn.
+    /// How many requests are answered before other connections have their turn.
     most: u32,
     /// How many more.
     left: AtomicU32,
+    /// Requests that have begun to wait since the connection was last polled. Those that waited before are kept by the
+    /// connection's task alone: a request may refer to this.
+    began_to_wait: Mutex<Vec<Answering>>,
 }
 
 impl AtOnce {
     pub(super) fn new(most: u32) -> AtOnce {
-        AtOnce(Arc::new(Turn { most, left: AtomicU32::new(0) }))
+        AtOnce(Arc::new(Turn { most, left: AtomicU32::new(0), began_to_wait: Mutex::default() }))
     }
 
     /// Serves the connection that has this executor.
     pub(super) async fn serve<C: Future>(self, connection: C) -> C::Output {
         let (mut connection, mut known) = (pin!(connection), None::<(Waker, Waker)>);
+        let mut waiting = FuturesUnordered::new();
         poll_fn(|cx| {
             // Only while it is polled: then it is polled again after each request.
             self.0.left.store(self.0.most, Relaxed);
@@ -47,8 +55,13 @@ impl AtOnce {
                 Some(known) if known.0.will_wake(cx.waker()) => known,
                 known => known.insert((cx.waker().clone(), self.waker(cx.waker().clone()))),
             };
+            // First, so that the connection sends their answers.
+            self.0.answering(|| self.0.poll_waiting(&mut waiting, cx));
             let polled = connection.as_mut().poll(&mut Context::from_waker(&known.1));
             self.0.left.store(0, Relaxed);
+            waiting.extend(self.0.take_waiting());
+            // They are to wake this task. An answer that has come meanwhile wakes it too, because the connection was polled already.
+            self.0.poll_waiting(&mut waiting, cx);
             polled
         })
         .await
@@ -61,19 +74,18 @@ impl AtOnce {
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for AtOnce {
     fn execute(&self, request: F) {
-        let Turn { left, .. } = &*self.0;
-        match left.load(Relaxed) {
+        let turn = &self.0;
+        match turn.left.load(Relaxed) {
             0 => return drop(tokio::spawn(request)),
-            some => left.store(some - 1, Relaxed),
+            some => turn.left.store(some - 1, Relaxed),
         }
         let mut request = Box::pin(request);
-        let before = ANSWERING.replace(self.0.address());
-        // As in a task, a panic ends the request alone. The waker is none, because a task polls again what waits.
-        let answered =
-            catch_unwind(AssertUnwindSafe(|| request.as_mut().poll(&mut Context::from_waker(Waker::noop()))));
-        ANSWERING.set(before);
+        // As in a task, a panic ends the request alone. The waker is none, because what waits is polled again.
+        let answered = turn.answering(|| {
+            catch_unwind(AssertUnwindSafe(|| request.as_mut().poll(&mut Context::from_waker(Waker::noop()))))
+        });
         if matches!(answered, Ok(Poll::Pending)) {
-            tokio::spawn(request);
+            turn.began_to_wait.lock().unwrap_or_else(PoisonError::into_inner).push(request);
         }
     }
 }
@@ -81,6 +93,30 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for AtOnce {
 impl Turn {
     fn address(self: &Arc<Turn>) -> usize {
         Arc::as_ptr(self).addr()
+    }
+
+    /// Runs what answers requests of this connection.
+    fn answering<T>(self: &Arc<Turn>, answer: impl FnOnce() -> T) -> T {
+        let before = ANSWERING.replace(self.address());
+        let answered = answer();
+        ANSWERING.set(before);
+        answered
+    }
+
+    fn take_waiting(&self) -> Vec<Answering> {
+        std::mem::take(&mut *self.began_to_wait.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Polls the requests that were woken, until so many are answered that others have their turn. A panic ends one of
+    /// them, which drops it, and leaves the others alone.
+    fn poll_waiting(&self, waiting: &mut FuturesUnordered<Answering>, cx: &mut Context<'_>) {
+        for _ in 0..self.most {
+            match catch_unwind(AssertUnwindSafe(|| waiting.poll_next_unpin(cx))) {
+                Ok(Poll::Pending | Poll::Ready(None)) => return,
+                Ok(Poll::Ready(Some(()))) | Err(_) => {}
+            }
+        }
+        cx.waker().wake_by_ref();
     }
 }
 
@@ -142,8 +178,89 @@ mod tests {
         assert_eq!(answered.load(Relaxed), 11);
     }
 
+    /// Each request that waited for Redis was a task, whose end woke its connection: twice the polls, and the calls to Redis had
+    /// fewer requests because their answers were under way for longer.
     #[tokio::test]
-    async fn a_request_that_waits_is_a_task_and_wakes_its_connection() {
+    async fn requests_that_waited_are_answered_in_the_poll_of_their_connection() {
+        let (executor, go_on, answered) = (AtOnce::new(16), Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
+        let mut seen = Vec::new();
+        let connection = poll_fn(|cx| {
+            if seen.is_empty() {
+                for _ in 0..3 {
+                    let (go_on, answered, waker) = (go_on.clone(), answered.clone(), cx.waker().clone());
+                    executor.execute(async move {
+                        go_on.notified().await;
+                        answered.fetch_add(1, Relaxed);
+                        waker.wake();
+                    });
+                }
+            }
+            seen.push(answered.load(Relaxed));
+            if seen.ends_with(&[3]) { Poll::Ready(()) } else { Poll::Pending }
+        });
+        let serving = executor.clone().serve(connection);
+        let later = async {
+            yield_now().await;
+            go_on.notify_waiters();
+        };
+        timeout(SOON, async { tokio::join!(serving, later) }).await.expect("it is woken");
+        assert_eq!(seen, [0, 3], "one poll has all answers");
+    }
+
+    #[tokio::test]
+    async fn others_have_their_turn_after_some_requests_that_waited() {
+        let (executor, go_on, answered) = (AtOnce::new(3), Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
+        let mut seen = Vec::new();
+        let connection = poll_fn(|cx| {
+            if seen.len() < 2 {
+                for _ in 0..3 {
+                    let (go_on, answered) = (go_on.clone(), answered.clone());
+                    executor.execute(async move {
+                        go_on.notified().await;
+                        answered.fetch_add(1, Relaxed);
+                    });
+                }
+                cx.waker().wake_by_ref();
+            }
+            seen.push(answered.load(Relaxed));
+            if seen.ends_with(&[6]) { Poll::Ready(()) } else { Poll::Pending }
+        });
+        let serving = executor.clone().serve(connection);
+        let later = async {
+            for _ in 0..3 {
+                yield_now().await;
+            }
+            go_on.notify_waiters();
+        };
+        timeout(SOON, async { tokio::join!(serving, later) }).await.expect("it is woken");
+        assert!(seen.contains(&3), "{seen:?}");
+    }
+
+    #[tokio::test]
+    async fn a_panic_ends_the_request_that_waited_alone() {
+        let (executor, answered) = (AtOnce::new(16), Arc::new(AtomicUsize::new(0)));
+        let mut polls = 0;
+        let connection = poll_fn(|_| {
+            polls += 1;
+            if polls == 1 {
+                executor.execute(async {
+                    yield_now().await;
+                    panic!("on purpose");
+                });
+                let answered = answered.clone();
+                executor.execute(async move {
+                    yield_now().await;
+                    yield_now().await;
+                    answered.fetch_add(1, Relaxed);
+                });
+            }
+            if answered.load(Relaxed) == 1 { Poll::Ready(()) } else { Poll::Pending }
+        });
+        timeout(SOON, executor.clone().serve(connection)).await.expect("the other one is answered");
+    }
+
+    #[tokio::test]
+    async fn a_request_that_waits_wakes_its_connection() {
         let (executor, go_on) = (AtOnce::new(16), Arc::new(Notify::new()));
         let (waiting, mut polls) = (go_on.clone(), 0);
         let connection = poll_fn(|cx| {

@@ -300,15 +300,20 @@ async fn carry_out(shared: &Shared, step: Step) -> (Reply, Protocol) {
         let method = name.map_or("", |name| NAMES[name]);
         Described::call("redis", method, *outcome == CommandOutcome::Error)
     };
-    let work = async {
-        match action {
-            Action::Transaction(commands) => execute(shared, commands, protocol).await,
-            action => answer(shared, action, protocol).await,
-        }
+    // What is seldom needed is boxed: the commands of a pipeline are kept side by side, each with room for all that it may do.
+    let (reply, outcome) = match begun {
+        None => perform(shared, action, protocol).await,
+        begun => Box::pin(shared.service.tracer.within(begun, perform(shared, action, protocol), describe)).await,
     };
-    let (reply, outcome) = shared.service.tracer.within(begun, work, describe).await;
     count(shared, name, &reply, outcome);
     (reply, protocol)
+}
+
+async fn perform(shared: &Shared, action: Action, protocol: Protocol) -> (Reply, CommandOutcome) {
+    match action {
+        Action::Transaction(commands) => Box::pin(execute(shared, commands, protocol)).await,
+        action => answer(shared, action, protocol).await,
+    }
 }
 
 fn count(shared: &Shared, name: Option<usize>, reply: &Reply, outcome: CommandOutcome) {
@@ -344,7 +349,7 @@ async fn answer(shared: &Shared, action: Action, protocol: Protocol) -> (Reply, 
         Action::Answer(reply) => answered(reply),
         // A transaction is not queued in another one.
         Action::Transaction(_) => (Reply::error("ERR MULTI calls can not be nested"), CommandOutcome::Error),
-        Action::Reset(charges) => reset(shared, &charges).await,
+        Action::Reset(charges) => Box::pin(reset(shared, &charges)).await,
         Action::Throttle(throttle) => throttled(throttle.carry_out(&shared.service).await),
         Action::Check(request) => match shared.service.check(Front::Resp, &request).await {
             Ok(verdict) => (check::answer(&verdict, protocol, &shared.service.seal), by_allowed(verdict.is_allowed())),

@@ -97,6 +97,7 @@ fn array<'b>(bytes: &'b [u8], words: &mut Vec<Word<'b>>) -> Result<Parsed, Proto
 /// all is `None` if the line is incomplete.
 type Length = Option<(Option<i64>, usize)>;
 
+#[inline(always)]
 fn length(bytes: &[u8], start: usize, what: &'static str) -> Result<Length, ProtocolError> {
     let rest = &bytes[start..];
     // Nearly all are like this.

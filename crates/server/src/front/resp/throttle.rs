@@ -177,11 +177,27 @@ fn write_bucket(key: &[u8], bucket: &mut Key) {
 
 fn integer(word: &[u8]) -> Result<i64, Reply> {
     // Nearly all are like this, and such a number fits.
-    if (1..=18).contains(&word.len()) && word.iter().all(u8::is_ascii_digit) {
-        return Ok(word.iter().fold(0, |number, digit| 10 * number + i64::from(digit - b'0')));
+    if (1..=18).contains(&word.len())
+        && let Some(number) = digits(word)
+    {
+        return Ok(number);
     }
     let number = std::str::from_utf8(word).ok().and_then(|text| text.parse().ok());
     number.ok_or_else(|| cell_error(&format!("Couldn't parse as integer: {}", shown(word))))
+}
+
+/// At most 18 digits, in one pass.
+#[inline]
+fn digits(word: &[u8]) -> Option<i64> {
+    let mut number = 0;
+    for byte in word {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        number = 10 * number + i64::from(digit);
+    }
+    Some(number)
 }
 
 fn usage() -> Reply {
