@@ -86,13 +86,14 @@ class Contestants:
             f'  - {{name: {name}, key: "{key}", limit: {PLENTY}/s}}\n' for name, key in names
         )
 
-    def serve(self, rules="", redis=None):
+    def serve(self, rules="", redis=None, only_http=False):
         """Returns the process and its ports for HTTP, gRPC and RESP."""
         folder = pathlib.Path(tempfile.mkdtemp(prefix="tollkeeper-bench-"))
         (folder / "rules.yaml").write_text(rules or self.rules(1))
         http, grpc, resp_port = free_port(), free_port(), free_port()
-        command = [self.tollkeeper, "serve", "--config", "rules.yaml", "--http", f"127.0.0.1:{http}", "--grpc", f"127.0.0.1:{grpc}",
-                   "--resp", f"127.0.0.1:{resp_port}"]
+        command = [self.tollkeeper, "serve", "--config", "rules.yaml", "--http", f"127.0.0.1:{http}"]
+        if not only_http:
+            command += ["--grpc", f"127.0.0.1:{grpc}", "--resp", f"127.0.0.1:{resp_port}"]
         if redis:
             command += ["--store", f"redis://127.0.0.1:{redis.port}"]
         process = Process("tollkeeper", command, http, {"RUST_LOG": "warn"}, folder)

@@ -118,12 +118,12 @@ def main():
         lines += ["", "## Connections", "", "| connections | requests/s | CPU µs a request | p50 ms | p99 ms | resident MB | failed |",
                   "|---:|---:|---:|---:|---:|---:|---:|"]
         points = []
-        # The service shares its files out to three listeners, and keeps some for itself.
-        most = min(10_000, hard // 3 - 200)
+        # The service keeps some files for itself, and shares the others out to its listeners.
+        most = min(10_000, hard - 200)
         for count in sorted({1, 10, 100, 1_000, most}):
             say(f"{count} connections")
             # By default one address has a quarter of all connections, and this load has one address.
-            process, port, _, _ = make.serve(applying(1) + f"listen: {{connections: {most}, connections_per_address: {most}}}\n")
+            process, port, _, _ = make.serve(applying(1) + f"listen: {{connections: {most}, connections_per_address: {most}}}\n", only_http=True)
             measured = load.run(Running("http", port, CHECK, process), max(seconds, count / 2_000), (f"connections={count}",))
             lines.append(f"| {count:,} | {measured['per_second']:,.0f} | {measured['cpu_us']['service']:.1f} | {measured['p50_us'] / 1000:.2f} | "
                          f"{measured['p99_us'] / 1000:.2f} | {process.resident_mb():.1f} | {sum(measured['failed'].values())} |")

@@ -6,7 +6,7 @@
 //! request and then sends the answer: answers of a store that arrive together cost one poll of their connection.
 
 use std::cell::Cell;
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -29,7 +29,7 @@ type Answering = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(crate) struct AtOnce(Arc<Turn>);
 
 struct Turn {
-    /// How many requests are answered before other connections have their turn.
+    /// How many requests that have just arrived, and how many that waited, are answered before other connections have their turn.
     most: u32,
     /// How many more.
     left: AtomicU32,
@@ -46,7 +46,8 @@ impl AtOnce {
     /// Serves the connection that has this executor.
     pub(super) async fn serve<C: Future>(self, connection: C) -> C::Output {
         let (mut connection, mut known) = (pin!(connection), None::<(Waker, Waker)>);
-        let mut waiting = FuturesUnordered::new();
+        let mut waiting = Waiting::default();
+        let _begun = Begun(&self.0);
         poll_fn(|cx| {
             // Only while it is polled: then it is polled again after each request.
             self.0.left.store(self.0.most, Relaxed);
@@ -56,12 +57,12 @@ impl AtOnce {
                 known => known.insert((cx.waker().clone(), self.waker(cx.waker().clone()))),
             };
             // First, so that the connection sends their answers.
-            self.0.answering(|| self.0.poll_waiting(&mut waiting, cx));
+            self.0.answering(|| waiting.poll(self.0.most, cx));
             let polled = connection.as_mut().poll(&mut Context::from_waker(&known.1));
             self.0.left.store(0, Relaxed);
-            waiting.extend(self.0.take_waiting());
+            waiting.extend(self.0.take_begun());
             // They are to wake this task. An answer that has come meanwhile wakes it too, because the connection was polled already.
-            self.0.poll_waiting(&mut waiting, cx);
+            waiting.poll(self.0.most, cx);
             polled
         })
         .await
@@ -103,15 +104,41 @@ impl Turn {
         answered
     }
 
-    fn take_waiting(&self) -> Vec<Answering> {
+    fn take_begun(&self) -> Vec<Answering> {
         std::mem::take(&mut *self.began_to_wait.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Drops the requests that have just begun to wait if their connection panics: they refer to its turn, which has them.
+struct Begun<'t>(&'t Turn);
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        drop(self.0.take_begun());
+    }
+}
+
+/// The requests of a connection that wait.
+#[derive(Default)]
+struct Waiting(FuturesUnordered<Answering>);
+
+impl Waiting {
+    fn extend(&mut self, begun: Vec<Answering>) {
+        if self.0.is_empty() && !begun.is_empty() {
+            // One that waits for ever: the set asks for its task to be polled again whenever it has polled all that it has.
+            self.0.push(Box::pin(pending()));
+        }
+        self.0.extend(begun);
     }
 
     /// Polls the requests that were woken, until so many are answered that others have their turn. A panic ends one of
     /// them, which drops it, and leaves the others alone.
-    fn poll_waiting(&self, waiting: &mut FuturesUnordered<Answering>, cx: &mut Context<'_>) {
-        for _ in 0..self.most {
-            match catch_unwind(AssertUnwindSafe(|| waiting.poll_next_unpin(cx))) {
+    fn poll(&mut self, most: u32, cx: &mut Context<'_>) {
+        if self.0.is_empty() {
+            return;
+        }
+        for _ in 0..most {
+            match catch_unwind(AssertUnwindSafe(|| self.0.poll_next_unpin(cx))) {
                 Ok(Poll::Pending | Poll::Ready(None)) => return,
                 Ok(Poll::Ready(Some(()))) | Err(_) => {}
             }
@@ -144,6 +171,7 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::time::Duration;
 
+    use futures_util::FutureExt as _;
     use tokio::sync::Notify;
     use tokio::task::yield_now;
     use tokio::time::timeout;
@@ -307,6 +335,43 @@ mod tests {
         assert_eq!(woken.0.load(Relaxed), 0, "hyper polls it anyway");
         known.expect("a waker").wake();
         assert_eq!(woken.0.load(Relaxed), 1, "all others wake it");
+    }
+
+    /// The connection was polled once more for every request that began to wait.
+    #[test]
+    fn a_request_that_begins_to_wait_does_not_wake_its_connection() {
+        let (executor, woken) = (AtOnce::new(16), Arc::new(Woken::default()));
+        let connection = poll_fn(|_| {
+            executor.execute(pending());
+            Poll::<()>::Pending
+        });
+        let mut serving = pin!(executor.clone().serve(connection));
+        let waker = Waker::from(woken.clone());
+        let mut poll = || {
+            assert!(serving.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            woken.0.load(Relaxed)
+        };
+        let first = poll();
+        assert_eq!((poll(), poll()), (first, first));
+    }
+
+    /// Requests that had begun to wait were never dropped after a panic of their connection, and counted as in flight for ever.
+    #[tokio::test]
+    async fn requests_end_with_their_connection() {
+        for panics in [false, true] {
+            let (executor, request) = (AtOnce::new(16), Arc::new(()));
+            let connection = poll_fn(|_| {
+                let (own, executor_too) = (request.clone(), executor.clone());
+                executor.execute(async move {
+                    pending::<()>().await;
+                    drop((own, executor_too));
+                });
+                if panics { panic!("on purpose") } else { Poll::Ready(()) }
+            });
+            let served = AssertUnwindSafe(executor.clone().serve(connection)).catch_unwind().await;
+            assert_eq!(served.is_err(), panics);
+            assert_eq!(Arc::strong_count(&request), 1, "panics: {panics}");
+        }
     }
 
     /// Where each request was a task, a bug in one of them left the others of its connection alone.
