@@ -35,7 +35,7 @@ pub(super) struct Plain<S> {
     stream: S,
     input: BytesMut,
     output: Vec<u8>,
-    /// The headers of the last response, cleared: to make room for headers costs more than to fill it.
+    /// Headers of the last request or response, cleared: to make room for headers costs more than to fill it.
     spare: HeaderMap,
     /// Whether the client sends no other request.
     is_last: bool,
@@ -150,6 +150,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Plain<S> {
         }
     }
 
+    /// Takes the headers of a request that was answered, whose room the next one gets.
+    pub(super) fn reuse(&mut self, headers: HeaderMap) {
+        let headers = cleared(headers);
+        if headers.capacity() > self.spare.capacity() {
+            self.spare = headers;
+        }
+    }
+
     /// Sends a response.
     pub(super) async fn respond<B>(&mut self, response: Response<B>) -> io::Result<After>
     where
@@ -175,7 +183,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Plain<S> {
         }
         self.flush().await?;
         if !says(&parts.headers, CONNECTION, "close") {
-            self.spare = cleared(parts.headers);
+            self.reuse(parts.headers);
             return Ok(After::Continue);
         }
         self.stream.shutdown().await?;

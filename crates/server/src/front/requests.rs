@@ -34,10 +34,11 @@ pub(super) trait AnswersPlain: Send + Sync + 'static {
     /// Whether it answers this request.
     fn route<B>(&self, request: &Request<B>) -> Option<Self::Route>;
 
+    /// May take from the request what it needs.
     fn answer(
         &self,
         route: Self::Route,
-        request: Request<Bytes>,
+        request: &mut Request<Bytes>,
         from: &Connected,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
 }
@@ -53,7 +54,7 @@ impl AnswersPlain for NeverPlain {
         None
     }
 
-    async fn answer(&self, never: Infallible, _request: Request<Bytes>, _from: &Connected) -> Response<Full<Bytes>> {
+    async fn answer(&self, never: Infallible, _: &mut Request<Bytes>, _: &Connected) -> Response<Full<Bytes>> {
         match never {}
     }
 }
@@ -68,9 +69,10 @@ async fn serve_plain(
     let mut plain = Plain::new(stream, from.stopping.watch());
     loop {
         let after = match plain.next().await {
-            Ok(Next::Request(taken)) => match front.route(&taken.request) {
+            Ok(Next::Request(mut taken)) => match front.route(&taken.request) {
                 Some(route) => {
-                    let response = front.answer(route, taken.request, from).await;
+                    let response = front.answer(route, &mut taken.request, from).await;
+                    plain.reuse(std::mem::take(taken.request.headers_mut()));
                     plain.respond(for_http1(response, Version::HTTP_11, &from.visitors)).await
                 }
                 None => return Some(plain.hand_over_with(&taken.bytes)),

@@ -1,7 +1,6 @@
 //! Several requests that pass or fail together, as in one call of Envoy.
 
-use std::time::Instant;
-
+use quanta::Instant;
 use tollkeeper::{Charge, Outcome, Overloaded, Request, Row, StoreError, Together, Verdict};
 
 use super::Service;

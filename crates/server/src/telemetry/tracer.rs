@@ -95,8 +95,10 @@ impl Tracer {
     }
 
     /// Adds a decision to the span of the current request, if it has one.
-    pub(crate) fn note_decision(&self, store: &Store, verdict: impl FnOnce() -> Verdict, started: Instant) {
+    pub(crate) fn note_decision(&self, store: &Store, verdict: impl FnOnce() -> Verdict, took: Duration) {
         if self.exporting.get().is_some() {
+            let now = Instant::now();
+            let started = now.checked_sub(took).unwrap_or(now);
             // An error means that it is not traced.
             let _ = CURRENT.try_with(|work| work.borrow_mut().add_decision(store, &verdict(), started));
         }

@@ -21,6 +21,7 @@ use super::shared::Shared;
 use crate::front::certified::Certified;
 use crate::front::connections::Peer;
 use crate::front::forwarding;
+use crate::front::plain::cleared;
 use crate::metrics::Front;
 use crate::strict::quoted;
 
@@ -72,8 +73,10 @@ pub(super) async fn decide(
     }
     // Exactly 200, which Envoy requires, and no body: nginx closes the connection when there is one.
     let mut response = http::Response::new(Full::default());
-    *response.headers_mut() = service.answer.headers_for(&verdict, now);
+    // In the room of the request's, which is not needed any more.
+    *response.headers_mut() = cleared(original.headers);
     let headers = response.headers_mut();
+    service.answer.set_headers(headers, &verdict, now);
     // For the proxy to pass on to its upstream.
     headers.extend(over_limit(&verdict).map(|value| (OVER_LIMIT, value)));
     let delay_ms = Some(verdict.delay().as_millis_ceil()).filter(|delay| *delay > 0);

@@ -51,9 +51,9 @@ impl AnswersPlain for Api {
         self.plain(request)
     }
 
-    async fn answer(&self, route: Plain, request: Request<Bytes>, from: &Connected) -> Response<Answered> {
+    async fn answer(&self, route: Plain, request: &mut Request<Bytes>, from: &Connected) -> Response<Answered> {
         match route {
-            Plain::Authorize => self.authorize(request.into_parts().0, from).await,
+            Plain::Authorize => self.authorize(std::mem::take(request).into_parts().0, from).await,
             Plain::Check => self.check(request.body(), from).await,
         }
     }

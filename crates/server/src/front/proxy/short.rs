@@ -27,28 +27,33 @@ impl Client {
     ) -> io::Result<Option<Rewound<connections::Stream>>> {
         let mut plain = Plain::new(stream, self.stopping.watch());
         loop {
-            let request = match plain.next().await? {
+            let mut request = match plain.next().await? {
                 Next::Request(taken) if !self.proxy.is_plain(&taken.request) => {
                     return Ok(Some(plain.hand_over_with(&taken.bytes)));
                 }
-                Next::Request(taken) => taken.request,
+                Next::Request(taken) => taken.request.into_parts().0,
                 Next::Other => return Ok(Some(plain.hand_over())),
                 Next::End => return Ok(None),
             };
-            let mut answering = pin!(self.answer_plain(request.into_parts().0));
-            // A client that closes its half has gone, as with hyper.
-            let response = poll_fn(|cx| match answering.as_mut().poll(cx) {
-                Poll::Pending => plain.poll_gone(cx).map(|()| None),
-                Poll::Ready(response) => Poll::Ready(Some(response)),
-            });
-            let Some(response) = response.await else { return Ok(None) };
+            let response = {
+                let mut answering = pin!(self.answer_plain(&mut request));
+                // A client that closes its half has gone, as with hyper.
+                let response = poll_fn(|cx| match answering.as_mut().poll(cx) {
+                    Poll::Pending => plain.poll_gone(cx).map(|()| None),
+                    Poll::Ready(response) => Poll::Ready(Some(response)),
+                });
+                response.await
+            };
+            let Some(response) = response else { return Ok(None) };
+            plain.reuse(request.headers);
             if plain.respond(response).await? == After::Close {
                 return Ok(None);
             }
         }
     }
 
-    async fn answer_plain(&self, parts: Parts) -> Response {
+    /// The headers of a request that is not forwarded are left.
+    async fn answer_plain(&self, parts: &mut Parts) -> Response {
         let response = match self.requests.begin() {
             Some(in_flight) => self.proxy.fetch(self, parts, Arc::new(in_flight)).await,
             None => self.proxy.too_many(),
@@ -67,26 +72,26 @@ impl Proxy {
     }
 
     /// The same as [`Proxy::answer`] for plain requests.
-    async fn fetch(&self, client: &Client, mut parts: Parts, in_flight: Arc<InFlight>) -> Response {
+    async fn fetch(&self, client: &Client, parts: &mut Parts, in_flight: Arc<InFlight>) -> Response {
         let under_way = client.busy.begin();
-        let (target, hop) = match self.understand(client, &mut parts) {
+        let (target, hop) = match self.understand(client, parts) {
             Ok(understood) => understood,
             Err(problem) => return problem.into_response(),
         };
-        let Admitted { verdict, permit, .. } = match self.admit(client, &parts).await {
+        let Admitted { verdict, permit, .. } = match self.admit(client, parts).await {
             Ok(admitted) => admitted,
             Err(denial) => return denial,
         };
         let decided_at = self.service.limiter.store().now();
         parts.headers.extend(over_limit(&verdict).map(|value| (OVER_LIMIT, value)));
         let host = target.host.unwrap_or_else(|| self.upstream.host());
-        self.prepare(&mut parts, host, client, hop);
+        self.prepare(parts, host, client, hop);
         if let Some(length) = parts.headers.get_mut(CONTENT_LENGTH) {
             // However the client writes it.
             *length = HeaderValue::from_static("0");
         }
         let request = written(&parts.method, target.path.as_str(), &parts.headers);
-        let mut spare = cleared(parts.headers);
+        let mut spare = cleared(std::mem::take(&mut parts.headers));
         let fetched = self.upstream.fetch(client.thread, &request, &mut spare, &self.service.metrics.proxy).await;
         let mut response = match fetched {
             Ok((response, _)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {

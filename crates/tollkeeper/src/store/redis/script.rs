@@ -289,16 +289,25 @@ impl Call {
 #[derive(Debug, Default)]
 pub(super) struct Quotas {
     pub(super) list: Vec<Quota>,
+    /// Of those after the first few.
     positions: HashMap<Quota, usize>,
 }
 
 impl Quotas {
+    /// Most calls have no more. To compare with them is quicker than to hash one, which has hundreds of bytes.
+    const FEW: usize = 4;
+
     /// Counted from 1, as Lua does.
     pub(super) fn position(&mut self, quota: &Quota) -> usize {
-        *self.positions.entry(*quota).or_insert_with(|| {
+        if let Some(index) = self.list.iter().take(Quotas::FEW).position(|known| known == quota) {
+            return index + 1;
+        }
+        let next = self.list.len() + 1;
+        let position = if next <= Quotas::FEW { next } else { *self.positions.entry(*quota).or_insert(next) };
+        if position == next {
             self.list.push(*quota);
-            self.list.len()
-        })
+        }
+        position
     }
 
     /// In the format of `quotas.lua`.
@@ -345,5 +354,21 @@ fn formers(quota: &Quota, out: &mut Vec<i64>) {
     for (refill, until) in formers.into_iter().rev() {
         out.extend(bucket(refill));
         out.push(until.as_micros() as i64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_quota_has_a_place_of_its_own() {
+        let all: Vec<Quota> = (1..=9).map(|burst| Quota::per_second(9).burst(burst).build().expect("valid")).collect();
+        let mut quotas = Quotas::default();
+        for _ in 0..2 {
+            let positions: Vec<usize> = all.iter().map(|quota| quotas.position(quota)).collect();
+            assert_eq!(positions, Vec::from_iter(1..=9));
+        }
+        assert_eq!(quotas.list, all);
     }
 }
