@@ -73,6 +73,7 @@ async fn serve_plain(
                 Some(route) => {
                     let response = front.answer(route, &mut taken.request, from).await;
                     plain.reuse(std::mem::take(taken.request.headers_mut()));
+                    drop(taken);
                     plain.respond(for_http1(response, Version::HTTP_11, &from.visitors)).await
                 }
                 None => return Some(plain.hand_over_with(&taken.bytes)),

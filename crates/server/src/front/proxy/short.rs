@@ -45,7 +45,9 @@ impl Client {
                 response.await
             };
             let Some(response) = response else { return Ok(None) };
-            plain.reuse(request.headers);
+            plain.reuse(std::mem::take(&mut request.headers));
+            // The rest refers to the bytes that were read, and a response can take long.
+            drop(request);
             if plain.respond(response).await? == After::Close {
                 return Ok(None);
             }
