@@ -247,3 +247,32 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Plain<S> {
         self.stream.flush().await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::Full;
+    use tokio::io::duplex;
+    use tokio::sync::watch;
+
+    use super::*;
+
+    /// The memory of a request's headers is used for the next one: what one client of a shared connection sends is not seen with
+    /// the request of another, nor in an answer.
+    #[tokio::test]
+    async fn headers_of_one_request_are_not_seen_in_the_next() {
+        let (mut client, server) = duplex(8 * 1024);
+        let (_keep, stopping) = watch::channel(false);
+        let mut plain = Plain::new(server, Stopped::new(stopping));
+        client.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nx-key: secret\r\nx-key: other\r\n\r\n").await.expect("sent");
+        let Ok(Next::Request(mut first)) = plain.next().await else { panic!("a plain request") };
+        plain.reuse(std::mem::take(first.request.headers_mut()));
+        assert_eq!(plain.respond(Response::new(Full::<Bytes>::default())).await.expect("sent"), After::Continue);
+        client.write_all(b"GET / HTTP/1.1\r\nhost: b\r\n\r\n").await.expect("sent");
+        let Ok(Next::Request(second)) = plain.next().await else { panic!("a plain request") };
+        let expected = HeaderMap::from_iter([(http::header::HOST, HeaderValue::from_static("b"))]);
+        assert_eq!(*second.request.headers(), expected);
+        let mut answer = vec![0; 1_024];
+        let length = client.read(&mut answer).await.expect("an answer");
+        assert!(!String::from_utf8_lossy(&answer[..length]).contains("secret"));
+    }
+}
