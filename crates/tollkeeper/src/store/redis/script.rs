@@ -33,7 +33,12 @@ pub(super) static CHARGE_BUCKETS: LazyLock<Script> = LazyLock::new(|| {
 
 /// The same for one request to one bucket: see `charge_one.lua`.
 pub(super) static CHARGE_ONE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(&[include_str!("exact.lua"), include_str!("bucket.lua"), include_str!("charge_one.lua")])
+    Script::new(&[
+        include_str!("charge_quick.lua"),
+        include_str!("exact.lua"),
+        include_str!("bucket.lua"),
+        include_str!("charge_one.lua"),
+    ])
 });
 
 /// The same for requests that differ only in their key, to one bucket: see `charge_run.lua`.
