@@ -57,9 +57,15 @@ impl<T: Send + 'static> Mailbox<T> {
         if !of_io.is_empty() {
             Io::get()?.submit(of_io);
         }
-        for (runtime, jobs) in of_runtimes {
-            // One task that starts the others: inside a runtime that is a push to a list.
-            runtime.spawn(async move { jobs.into_iter().for_each(|job| drop(tokio::spawn(job))) });
+        for (runtime, mut jobs) in of_runtimes {
+            match jobs.pop() {
+                Some(only) if jobs.is_empty() => drop(runtime.spawn(only)),
+                last => {
+                    jobs.extend(last);
+                    // One task that starts the others: inside a runtime that is a push to a list.
+                    runtime.spawn(async move { jobs.into_iter().for_each(|job| drop(tokio::spawn(job))) });
+                }
+            }
         }
         Ok(())
     }

@@ -9,19 +9,16 @@ use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit, intern};
 
+use crate::later::Later;
+
 /// An answer, now or later.
 #[pyclass(frozen, module = "tollkeeper")]
 pub(crate) struct Answered(Mutex<State>);
 
 enum State {
     Ready(Py<PyAny>),
-    /// A future of the event loop.
-    Later(Py<PyAny>),
-    /// The same, while `send` waits for it.
-    Waiting {
-        future: Py<PyAny>,
-        iterator: Py<PyAny>,
-    },
+    /// It arrives in the event loop.
+    Later(Py<Later>),
     Closed,
 }
 
@@ -30,18 +27,15 @@ impl Answered {
         Answered(Mutex::new(State::Ready(answer)))
     }
 
-    pub(crate) fn later(future: Py<PyAny>) -> Answered {
-        Answered(Mutex::new(State::Later(future)))
+    pub(crate) fn later(later: Py<Later>) -> Answered {
+        Answered(Mutex::new(State::Later(later)))
     }
 
     /// Releases the lock before Python runs.
     fn state(&self, py: Python<'_>) -> State {
         match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             State::Ready(answer) => State::Ready(answer.clone_ref(py)),
-            State::Later(future) => State::Later(future.clone_ref(py)),
-            State::Waiting { future, iterator } => {
-                State::Waiting { future: future.clone_ref(py), iterator: iterator.clone_ref(py) }
-            }
+            State::Later(later) => State::Later(later.clone_ref(py)),
             State::Closed => State::Closed,
         }
     }
@@ -56,7 +50,7 @@ impl Answered {
     fn value(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self.state(py) {
             State::Ready(answer) => Ok(answer),
-            State::Later(future) | State::Waiting { future, .. } => future.call_method0(py, intern!(py, "result")),
+            State::Later(later) => later.get().result(py),
             State::Closed => Err(closed()),
         }
     }
@@ -68,12 +62,8 @@ fn closed() -> PyErr {
 
 #[pymethods]
 impl Answered {
-    fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        let py = slf.py();
-        match slf.get().state(py) {
-            State::Later(future) => future.bind(py).call_method0(intern!(py, "__await__")),
-            _ => Ok(slf.clone().into_any()),
-        }
+    fn __await__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
     }
 
     fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -81,36 +71,25 @@ impl Answered {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.send(py, py.None())
-    }
-
-    fn send(&self, py: Python<'_>, value: Py<PyAny>) -> PyResult<Py<PyAny>> {
         match self.state(py) {
             State::Ready(answer) => Err(PyStopIteration::new_err((answer,))),
-            State::Waiting { iterator, .. } => iterator.call_method1(py, intern!(py, "send"), (value,)),
-            State::Later(future) => {
-                let iterator = future.call_method0(py, intern!(py, "__await__"))?;
-                self.set(State::Waiting { future, iterator: iterator.clone_ref(py) });
-                iterator.call_method1(py, intern!(py, "send"), (value,))
-            }
+            State::Later(later) => Later::step(later.bind(py)),
             State::Closed => Err(closed()),
         }
     }
 
-    #[pyo3(signature = (kind, value=None, traceback=None))]
+    fn send(&self, py: Python<'_>, _value: Py<PyAny>) -> PyResult<Py<PyAny>> {
+        self.__next__(py)
+    }
+
+    #[pyo3(signature = (kind, value=None, _traceback=None))]
     fn throw(
         &self,
         py: Python<'_>,
         kind: Py<PyAny>,
         value: Option<Py<PyAny>>,
-        traceback: Option<Py<PyAny>>,
+        _traceback: Option<Py<PyAny>>,
     ) -> PyResult<Py<PyAny>> {
-        if let State::Waiting { iterator, .. } = self.state(py) {
-            return match (value, traceback) {
-                (None, None) => iterator.call_method1(py, intern!(py, "throw"), (kind,)),
-                (value, traceback) => iterator.call_method1(py, intern!(py, "throw"), (kind, value, traceback)),
-            };
-        }
         let kind = kind.bind(py);
         let error = match kind.cast::<pyo3::types::PyType>() {
             Ok(class) => value.map_or_else(|| class.call0(), |value| Ok(value.into_bound(py)))?,
@@ -120,8 +99,8 @@ impl Answered {
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        if let State::Later(future) | State::Waiting { future, .. } = self.state(py) {
-            future.call_method0(py, intern!(py, "cancel"))?;
+        if let State::Later(later) = self.state(py) {
+            Later::cancel(later.bind(py), None)?;
         }
         self.set(State::Closed);
         Ok(())
@@ -146,8 +125,8 @@ impl Answered {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         let Ok(state) = self.0.try_lock() else { return Ok(()) };
         match &*state {
-            State::Ready(value) | State::Later(value) => visit.call(value),
-            State::Waiting { future, iterator } => visit.call(future).and_then(|()| visit.call(iterator)),
+            State::Ready(answer) => visit.call(answer),
+            State::Later(later) => visit.call(later),
             State::Closed => Ok(()),
         }
     }

@@ -23,6 +23,7 @@ use crate::awaitable::Answered;
 use crate::errors::raise;
 use crate::exception::KeyException;
 use crate::hold::{Permit, Reservation, Settlement};
+use crate::later::Later;
 use crate::verdict::{Refusal, Verdict};
 
 /// What to turn an answer into.
@@ -36,7 +37,7 @@ pub(crate) enum Shape {
 
 /// The caller that waits for an answer.
 struct Waiter {
-    future: Py<PyAny>,
+    later: Py<Later>,
     shape: Shape,
     engine: Arc<Engine>,
 }
@@ -93,17 +94,11 @@ impl Port {
     /// Sends what was asked.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let asked = std::mem::take(&mut *self.asked.lock().unwrap_or_else(PoisonError::into_inner));
-        let futures: Vec<Py<PyAny>> = asked.iter().map(|(waiter, _)| waiter.future.clone_ref(py)).collect();
+        let waiting: Vec<Py<Later>> = asked.iter().map(|(waiter, _)| waiter.later.clone_ref(py)).collect();
         let Err(error) = self.mailbox.expect_all(asked) else { return Ok(()) };
         // Nobody will answer.
-        self.waiting.fetch_sub(futures.len(), Relaxed);
-        for future in futures {
-            let future = future.bind(py);
-            if !future.call_method0(intern!(py, "done"))?.is_truthy()? {
-                future.call_method1(intern!(py, "set_exception"), (raise(py, error.clone()).into_value(py),))?;
-            }
-        }
-        Ok(())
+        self.waiting.fetch_sub(waiting.len(), Relaxed);
+        waiting.iter().try_for_each(|later| Later::complete_soon(later.bind(py), Err(raise(py, error.clone()))))
     }
 }
 
@@ -132,24 +127,24 @@ pub(crate) fn answered(py: Python<'_>, engine: &Arc<Engine>, progress: Progress,
             Ok(Answered::ready(answer).into_pyobject(py)?.into_any().unbind())
         }
         Progress::Pending(work) => {
-            let future = later(py, engine, work, shape)?;
-            Ok(Answered::later(future).into_pyobject(py)?.into_any().unbind())
+            let later = later(py, engine, work, shape)?;
+            Ok(Answered::later(later).into_pyobject(py)?.into_any().unbind())
         }
     }
 }
 
-/// A future of the running loop.
-pub(crate) fn later(py: Python<'_>, engine: &Arc<Engine>, work: Work, shape: Shape) -> PyResult<Py<PyAny>> {
+/// An answer for the running loop.
+pub(crate) fn later(py: Python<'_>, engine: &Arc<Engine>, work: Work, shape: Shape) -> PyResult<Py<Later>> {
     let running = GET_RUNNING_LOOP.import(py, "asyncio", "get_running_loop")?.call0().map_err(|_| {
         let problem =
             "no event loop of asyncio is running; await this inside of one, or call the method that ends with _sync";
         raise(py, Error::new(Kind::Usage, problem))
     })?;
     let port = port(&running)?;
-    let future = running.call_method0(intern!(py, "create_future"))?.unbind();
-    let waiter = Waiter { future: future.clone_ref(py), shape, engine: engine.clone() };
+    let later = Py::new(py, Later::new(running.clone().unbind()))?;
+    let waiter = Waiter { later: later.clone_ref(py), shape, engine: engine.clone() };
     port.ask(&running, waiter, work)?;
-    Ok(future)
+    Ok(later)
 }
 
 /// Waits for an answer on this thread, without the interpreter's lock.
@@ -294,18 +289,19 @@ impl Reader {
         }
         let arrived = self.port.mailbox.take();
         self.port.waiting.fetch_sub(arrived.len(), Relaxed);
-        for (Waiter { future, shape, engine }, reply) in arrived {
-            let future = future.bind(py);
+        let mut outcome = Ok(());
+        for (Waiter { later, shape, engine }, reply) in arrived {
+            let later = later.bind(py);
             // A cancelled caller no longer waits; what the answer holds is released when it is dropped.
-            if future.call_method0(intern!(py, "done"))?.is_truthy()? {
-                continue;
-            }
-            match python(py, &engine, reply, shape) {
-                Ok(answer) => future.call_method1(intern!(py, "set_result"), (answer,))?,
-                Err(error) => future.call_method1(intern!(py, "set_exception"), (error.into_value(py),))?,
+            let answer = || python(py, &engine, reply, shape);
+            let completed = match outcome {
+                Ok(()) => Later::complete(later, answer),
+                Err(_) if later.get().done() => Ok(()),
+                Err(_) => Later::complete_soon(later, answer()),
             };
+            outcome = outcome.and(completed);
         }
-        Ok(())
+        outcome
     }
 }
 

@@ -13,6 +13,7 @@ mod fastcall;
 mod headers;
 mod hold;
 mod keyed;
+mod later;
 mod limiter;
 mod notice;
 mod quota;

@@ -428,7 +428,7 @@ impl Limiter {
     ) -> PyResult<Py<PyAny>> {
         match self.ask_http(py, asgi_head(scope, &self.0), known, cost)? {
             Progress::Ready(reply) => python(py, &self.0, reply, Shape::Http),
-            Progress::Pending(work) => later(py, &self.0, work, Shape::Http),
+            Progress::Pending(work) => Ok(later(py, &self.0, work, Shape::Http)?.into_any()),
         }
     }
 

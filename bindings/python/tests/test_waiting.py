@@ -1,0 +1,178 @@
+"""Tasks that wait for an answer of a server.
+
+asyncio's own future started them in the loop's next turn: for a lone caller, a system call and a turn of the loop more. The
+object that stands in for it has to behave as that future does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import signal
+from typing import Any
+
+import pytest
+from conftest import Redis, free_port
+
+from tollkeeper import Limiter, StoreError
+
+VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("variable")
+
+
+def limiter_on(server: Redis, namespace: str, limit: str = "100/h", timeout: float = 5) -> Limiter:
+    rules = [{"name": "per-user", "key": "{user}", "limit": limit}]
+    return Limiter.from_rules(rules, store=server.url, namespace=namespace, timeout=timeout)
+
+
+@pytest.fixture
+def stopped(own_redis: Redis) -> Any:
+    """A server that does not answer until it is continued."""
+    assert own_redis.process is not None
+    yield own_redis.process
+    own_redis.process.send_signal(signal.SIGCONT)
+
+
+def test_a_task_continues_in_the_turn_in_which_its_answer_arrives(redis_server: Redis, namespace: str) -> None:
+    class Counting(asyncio.SelectorEventLoop):
+        later = 0
+
+        def call_soon(self, *args: Any, **options: Any) -> Any:
+            self.later += 1
+            return super().call_soon(*args, **options)
+
+    limiter, loop = limiter_on(redis_server, namespace), Counting()
+
+    async def main() -> int:
+        await limiter.check({"user": "a"})
+        before = loop.later
+        for _ in range(10):
+            await limiter.check({"user": "a"})
+        return loop.later - before
+
+    try:
+        assert loop.run_until_complete(main()) == 0
+    finally:
+        loop.close()
+
+
+def test_a_task_keeps_its_context_and_is_the_current_one(redis_server: Redis, namespace: str) -> None:
+    limiter = limiter_on(redis_server, namespace)
+
+    async def ask(value: str) -> None:
+        VARIABLE.set(value)
+        task = asyncio.current_task()
+        for _ in range(3):
+            await limiter.check({"user": value})
+            assert VARIABLE.get() == value and asyncio.current_task() is task
+
+    async def main() -> None:
+        await asyncio.gather(*(ask(str(number)) for number in range(40)))
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_task_hears_why(own_redis: Redis, stopped: Any, namespace: str) -> None:
+    limiter = limiter_on(own_redis, namespace, timeout=30)
+
+    async def ask() -> Any:
+        return await limiter.check({"user": "a"})
+
+    async def main() -> None:
+        await limiter.check({"user": "a"})
+        stopped.send_signal(signal.SIGSTOP)
+        task, other = asyncio.ensure_future(ask()), asyncio.ensure_future(ask())
+        await asyncio.sleep(0.05)
+        assert not task.done() and "wait_for" in repr(task)
+        task.cancel("no longer needed")
+        with pytest.raises(asyncio.CancelledError, match="no longer needed"):
+            await task
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(ask(), 0.05)
+        shielded = asyncio.shield(other)
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(shielded, 0.05)
+        stopped.send_signal(signal.SIGCONT)
+        assert (await other).allowed
+        assert (await ask()).allowed
+
+    asyncio.run(main())
+
+
+def test_a_task_that_is_cancelled_in_the_turn_of_its_answer(redis_server: Redis, namespace: str) -> None:
+    """One task cancels the other when its own answer arrives; both answers came with one wake-up, or the other comes later."""
+    limiter = limiter_on(redis_server, namespace, limit="100000/h")
+
+    async def main() -> None:
+        for _ in range(50):
+            tasks: list[asyncio.Task[str]] = []
+
+            async def ask(number: int, tasks: list[asyncio.Task[str]] = tasks) -> str:
+                await limiter.check({"user": str(number)})
+                tasks[1 - number].cancel()
+                return "answered"
+
+            tasks.extend(asyncio.ensure_future(ask(number)) for number in range(2))
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+            assert outcomes.count("answered") >= 1
+            assert all(outcome == "answered" or isinstance(outcome, asyncio.CancelledError) for outcome in outcomes)
+
+    asyncio.run(main())
+
+
+def test_an_answer_is_there_for_whoever_awaits_it_later(redis_server: Redis, namespace: str) -> None:
+    limiter = limiter_on(redis_server, namespace)
+
+    async def main() -> None:
+        asked = limiter.check({"user": "a"})
+        await asyncio.sleep(0.2)
+        assert (await asked).allowed
+        given_up = limiter.check({"user": "a"})
+        given_up.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            await given_up
+        assert (await limiter.check({"user": "a"})).allowed
+        assert (await limiter.inspect("per-user", "a"))[0]["remaining"] == 97, "who gave up was charged too"
+
+    asyncio.run(main())
+
+
+def test_an_error_reaches_the_caller() -> None:
+    rules = [{"name": "per-user", "key": "{user}", "limit": "1/h"}]
+    limiter = Limiter.from_rules(rules, store=f"redis://127.0.0.1:{free_port()}", timeout=5)
+
+    async def main() -> None:
+        connecting = limiter.connect()
+        for _ in range(2):
+            with pytest.raises(StoreError):
+                await connecting
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("fatal", [SystemExit, KeyboardInterrupt])
+def test_a_loop_that_a_task_ends_answers_the_others_when_it_runs_again(
+    redis_server: Redis, namespace: str, fatal: type[BaseException]
+) -> None:
+    limiter, loop = limiter_on(redis_server, namespace), asyncio.new_event_loop()
+
+    async def ask(number: int) -> bool:
+        verdict = await limiter.check({"user": str(number)})
+        # In the midst of those that are answered together.
+        if number == 10:
+            raise fatal()
+        return verdict.allowed
+
+    async def wait() -> None:
+        await asyncio.wait(tasks)
+
+    try:
+        tasks = [loop.create_task(ask(number)) for number in range(30)]
+        waiting = loop.create_task(wait())
+        with pytest.raises(fatal):
+            loop.run_until_complete(waiting)
+        loop.run_until_complete(waiting)
+        with pytest.raises(fatal):
+            tasks.pop(10).result()
+        assert [task.result() for task in tasks] == [True] * 29
+    finally:
+        loop.close()
