@@ -135,6 +135,8 @@ def test_loops_that_come_and_go(redis_server: Redis, namespace: str, policy: str
             return bool(uvloop.run(ask()))
         return asyncio.run(ask())
 
+    # What the limiter itself needs, such as its connection, is open from here on.
+    assert run()
     descriptors = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
     assert all(run() for _ in range(5))
     answers: list[bool] = []
