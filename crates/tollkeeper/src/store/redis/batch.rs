@@ -31,6 +31,8 @@ pub(super) struct Batch {
     logs: Vec<Arc<str>>,
     places: HashMap<Arc<str>, Place>,
     quotas: Quotas,
+    /// Whether each entry is the one before it with the next key.
+    is_run: bool,
 }
 
 /// What a request asks for.
@@ -89,6 +91,7 @@ impl Batch {
             logs: Vec::new(),
             places: HashMap::new(),
             quotas: Quotas::default(),
+            is_run: true,
         }
     }
 
@@ -108,7 +111,9 @@ impl Batch {
             return Err(charges);
         }
         let places = keys.into_iter().zip(&charges).map(|(key, charge)| self.place(key, charge.quota())).collect();
-        self.entries.push(Requests { ask, charges, places, count });
+        let entry = Requests { ask, charges, places, count };
+        self.is_run = self.is_run && self.entries.last().is_none_or(|last| last.is_followed_by(&entry));
+        self.entries.push(entry);
         Ok(())
     }
 
@@ -197,12 +202,13 @@ impl Batch {
     /// The first charge, and how many there are for each key, if all differ only in their key: several keys of one bucket in
     /// which a token takes whole microseconds.
     fn only_run(&self) -> Option<(u32, &Charge, Refill)> {
+        if !self.is_run || self.strings.len() < 2 || self.strings.len() != self.entries.len() {
+            return None;
+        }
         let first = self.entries.first()?;
         let (charge, _) = first.as_one()?;
         let refill = charge.quota().refill().filter(|refill| refill.token_part == 0)?;
-        let is_run = self.strings.len() > 1 && self.strings.len() == self.entries.len();
-        let is_run = is_run && self.entries.is_sorted_by(|one, next| one.is_followed_by(next));
-        is_run.then_some((first.count, charge, refill))
+        Some((first.count, charge, refill))
     }
 
     /// The script for it: a short one if that is enough.
@@ -250,7 +256,7 @@ impl Batch {
     }
 
     /// The answer to every request of every entry, in the order in which they were added. A lease has one answer.
-    pub(super) fn answer(&self, reply: &Reply) -> Result<Vec<Vec<RequestAnswer>>, ReplyError> {
+    pub(super) fn answer(&self, reply: &Reply) -> Result<Vec<RequestAnswer>, ReplyError> {
         let stored = reply.states.iter().enumerate();
         let mut states: Vec<State> = stored
             .map(|(index, state)| match state {
@@ -259,21 +265,31 @@ impl Batch {
                 None => State::Fresh,
             })
             .collect();
-        let replayed = self.entries.iter().zip(&reply.granted).enumerate();
-        replayed
-            .map(|(position, (entry, granted))| {
-                let positions: Vec<usize> = entry.places.iter().map(|place| self.position(*place)).collect();
-                let (answers, passed) = match entry.ask {
-                    Ask::Charge | Ask::Reserve => entry.replay(&positions, &mut states, reply.now),
-                    Ask::Peek => entry.peek(&positions, &mut states, reply.now),
-                    Ask::Lease => entry.lease(*granted, &mut states[positions[0]], reply.now),
-                };
-                if passed != *granted {
-                    return Err(ReplyError::Disagrees { entry: position, granted: *granted, decided: passed });
+        let mut answers = Vec::with_capacity(self.entries.len());
+        for (position, (entry, granted)) in self.entries.iter().zip(&reply.granted).enumerate() {
+            let passed = match entry.as_one() {
+                Some((charge, place)) if entry.ask == Ask::Charge && entry.count == 1 => {
+                    let state = &mut states[self.position(place)];
+                    let (decision, change) = decide(charge.quota(), charge.cost, state, reply.now);
+                    state.apply(change);
+                    let passed = u32::from(decision.is_allowed());
+                    answers.push(RequestAnswer { decisions: vec![decision], ..RequestAnswer::default() });
+                    passed
                 }
-                Ok(answers)
-            })
-            .collect()
+                _ => {
+                    let positions: Vec<usize> = entry.places.iter().map(|place| self.position(*place)).collect();
+                    match entry.ask {
+                        Ask::Charge | Ask::Reserve => entry.replay(&positions, &mut states, reply.now, &mut answers),
+                        Ask::Peek => entry.peek(&positions, &mut states, reply.now, &mut answers),
+                        Ask::Lease => entry.lease(*granted, &mut states[positions[0]], reply.now, &mut answers),
+                    }
+                }
+            };
+            if passed != *granted {
+                return Err(ReplyError::Disagrees { entry: position, granted: *granted, decided: passed });
+            }
+        }
+        Ok(answers)
     }
 }
 
@@ -296,10 +312,15 @@ impl Requests {
     }
 
     /// Decides each of the requests, and counts those that passed.
-    fn replay(&self, positions: &[usize], states: &mut [State], now: Timestamp) -> (Vec<RequestAnswer>, u32) {
-        let mut answers: Vec<RequestAnswer> = Vec::with_capacity(self.count as usize);
-        let mut passed = 0;
-        while answers.len() < self.count as usize {
+    fn replay(
+        &self,
+        positions: &[usize],
+        states: &mut [State],
+        now: Timestamp,
+        answers: &mut Vec<RequestAnswer>,
+    ) -> u32 {
+        let (all, mut passed) = (answers.len() + self.count as usize, 0);
+        while answers.len() < all {
             let decided = decide_all(&self.charges, positions.iter().map(|position| &states[*position]), now);
             let (decisions, changes): (Vec<Decision>, Vec<Change>) = decided.into_iter().unzip();
             let is_denied = is_denied(self.charges.iter().zip(&decisions));
@@ -328,32 +349,32 @@ impl Requests {
             let answer = RequestAnswer { decisions, receipts, lease: None };
             if is_denied {
                 // Once one is denied, the rest are denied alike.
-                answers.resize(self.count as usize, answer);
+                answers.resize(all, answer);
             } else {
                 passed += 1;
                 answers.push(answer);
             }
         }
-        (answers, passed)
+        passed
     }
 
     /// As if they were charged one after the other, on a copy; `remaining` is uncharged. Only the repair of a clock
     /// jump is kept.
-    fn peek(&self, positions: &[usize], states: &mut [State], now: Timestamp) -> (Vec<RequestAnswer>, u32) {
+    fn peek(&self, positions: &[usize], states: &mut [State], now: Timestamp, answers: &mut Vec<RequestAnswer>) -> u32 {
         let mut copy: Vec<State> = positions.iter().map(|position| states[*position].clone()).collect();
         let own: Vec<usize> = (0..positions.len()).collect();
-        let (answers, passed) = self.replay(&own, &mut copy, now);
+        let passed = self.replay(&own, &mut copy, now, answers);
         for (charge, position) in self.charges.iter().zip(positions) {
             let (decision, change) = decide(charge.quota(), charge.cost, &states[*position], now);
             if !decision.is_allowed() {
                 states[*position].apply(change);
             }
         }
-        (answers, passed)
+        passed
     }
 
     /// The granted tokens are one charge, and one more would not have passed.
-    fn lease(&self, granted: u32, state: &mut State, now: Timestamp) -> (Vec<RequestAnswer>, u32) {
+    fn lease(&self, granted: u32, state: &mut State, now: Timestamp, answers: &mut Vec<RequestAnswer>) -> u32 {
         let quota = self.charges[0].quota();
         let (decision, change) = decide(quota, granted, state, now);
         let is_all = granted == self.count || !decide(quota, granted + 1, state, now).0.is_allowed();
@@ -362,7 +383,8 @@ impl Requests {
         // If it was denied altogether, it may have repaired a clock jump.
         let change = if granted > 0 { change } else { decide(quota, 1, state, now).1 };
         state.apply(change);
-        (vec![RequestAnswer { decisions: vec![decision], receipts: Vec::new(), lease }], passed)
+        answers.push(RequestAnswer { decisions: vec![decision], receipts: Vec::new(), lease });
+        passed
     }
 }
 

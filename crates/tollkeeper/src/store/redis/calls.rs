@@ -179,7 +179,7 @@ impl Shared {
             refusal => refusal,
         })?;
         self.note_time(now);
-        let answer = answers.into_iter().flatten().next().ok_or_else(nothing)?;
+        let answer = answers.into_iter().next().ok_or_else(nothing)?;
         Ok(Answered { answer, now, asked_at })
     }
 
@@ -213,7 +213,7 @@ impl Shared {
         match answered {
             Ok((answers, now)) => {
                 self.note_time(now);
-                let answers = answers.into_iter().flatten().map(|answer| Ok(Answered { answer, now, asked_at }));
+                let answers = answers.into_iter().map(|answer| Ok(Answered { answer, now, asked_at }));
                 deliveries.send(waiting.into_iter().flatten().zip(answers));
                 None
             }
@@ -246,7 +246,7 @@ impl Shared {
 
 /// A batch's answers, and when they were decided. An unusable reply is a failure like any other: the breaker has to
 /// learn of it.
-fn answers(batch: &Batch, value: Value) -> Result<(Vec<Vec<RequestAnswer>>, Timestamp), StoreError> {
+fn answers(batch: &Batch, value: Value) -> Result<(Vec<RequestAnswer>, Timestamp), StoreError> {
     let unusable = |error: ReplyError| StoreError::unavailable(error.to_string());
     let reply = batch.reply(value).map_err(unusable)?;
     Ok((batch.answer(&reply).map_err(unusable)?, reply.now))
