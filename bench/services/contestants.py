@@ -206,10 +206,13 @@ class Contestants:
         return Running("grpc", grpc, rls(("user_id", KEY)), process, {"redis": redis}, RLS_PATH)
 
     def gubernator(self, protocol):
-        http, grpc = free_port(), free_port()
+        http, grpc, members = free_port(), free_port(), free_port()
+        # A cluster of one: without members it answers every check with an error.
         environment = {
             "GUBER_HTTP_ADDRESS": f"127.0.0.1:{http}", "GUBER_GRPC_ADDRESS": f"127.0.0.1:{grpc}",
-            "GUBER_ADVERTISE_ADDRESS": f"127.0.0.1:{grpc}", "GUBER_PEER_DISCOVERY_TYPE": "none", "GUBER_LOG_LEVEL": "error",
+            "GUBER_ADVERTISE_ADDRESS": f"127.0.0.1:{grpc}", "GUBER_MEMBERLIST_ADVERTISE_ADDRESS": f"127.0.0.1:{grpc}",
+            "GUBER_MEMBERLIST_ADDRESS": f"127.0.0.1:{members}", "GUBER_MEMBERLIST_BIND_ADDRESS": f"127.0.0.1:{members}",
+            "GUBER_MEMBERLIST_KNOWN_NODES": f"127.0.0.1:{members}", "GUBER_LOG_LEVEL": "error", "OTEL_TRACES_EXPORTER": "none",
         }
         process = Process("gubernator", [self.peers["gubernator"]], http if protocol == "http" else grpc, environment)
         if protocol == "http":
