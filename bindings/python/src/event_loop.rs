@@ -289,15 +289,16 @@ impl Reader {
         }
         let arrived = self.port.mailbox.take();
         self.port.waiting.fetch_sub(arrived.len(), Relaxed);
+        let is_nested = arrived.first().is_some_and(|(waiter, _)| Later::is_of_nested_loop(waiter.later.bind(py)));
         let mut outcome = Ok(());
         for (Waiter { later, shape, engine }, reply) in arrived {
             let later = later.bind(py);
             // A cancelled caller no longer waits; what the answer holds is released when it is dropped.
             let answer = || python(py, &engine, reply, shape);
             let completed = match outcome {
-                Ok(()) => Later::complete(later, answer),
-                Err(_) if later.get().done() => Ok(()),
-                Err(_) => Later::complete_soon(later, answer()),
+                Ok(()) if !is_nested => Later::complete(later, answer),
+                _ if later.get().done() => Ok(()),
+                _ => Later::complete_soon(later, answer()),
             };
             outcome = outcome.and(completed);
         }

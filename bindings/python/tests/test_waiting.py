@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import signal
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -176,3 +179,40 @@ def test_a_loop_that_a_task_ends_answers_the_others_when_it_runs_again(
         assert [task.result() for task in tasks] == [True] * 29
     finally:
         loop.close()
+
+
+NESTED = """
+import asyncio
+import sys
+
+import nest_asyncio
+
+from tollkeeper import Limiter
+
+rules = [{"name": "per-user", "key": "{user}", "limit": "100/h"}]
+limiter = Limiter.from_rules(rules, store=sys.argv[1], namespace=sys.argv[2])
+loop = asyncio.new_event_loop()
+asyncio.set_event_loop(loop)
+nest_asyncio.apply(loop)
+
+async def inner(user):
+    return (await limiter.check({"user": user})).allowed
+
+async def outer(user):
+    await limiter.check({"user": user})
+    return asyncio.run(inner(user))
+
+async def main():
+    return await asyncio.gather(*(outer(str(number)) for number in range(10)))
+
+assert loop.run_until_complete(main()) == [True] * 10
+"""
+
+
+def test_a_loop_that_runs_inside_of_itself_is_answered_there(redis_server: Redis, namespace: str) -> None:
+    """With nest_asyncio, as in notebooks, a task can run its own loop. A loop that was about to continue that task could not be
+    called for the next answers: the task waited for them forever."""
+    command = [sys.executable, "-c", NESTED, redis_server.url, namespace]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and not done.stderr, done.stderr[:2000]
