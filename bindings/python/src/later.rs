@@ -6,7 +6,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
+use pyo3::exceptions::{PyBaseException, PyRuntimeError, PyStopIteration};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::IntoPyDict;
@@ -32,9 +32,16 @@ struct State {
 
 enum Outcome {
     Answer(Py<PyAny>),
-    Error(PyErr),
+    /// As an object that the garbage collector can follow: its traceback leads to whoever waited.
+    Error(Py<PyBaseException>),
     /// By whoever waited, with a message for them.
     Cancelled(Option<Py<PyAny>>),
+}
+
+impl Outcome {
+    fn of(py: Python<'_>, answer: PyResult<Py<PyAny>>) -> Outcome {
+        answer.map_or_else(|error| Outcome::Error(error.into_value(py)), Outcome::Answer)
+    }
 }
 
 /// What to call when it is done, and in which context.
@@ -61,7 +68,7 @@ impl Later {
         if slf.get().done() {
             return Ok(());
         }
-        let outcome = answer().map_or_else(Outcome::Error, Outcome::Answer);
+        let outcome = Outcome::of(slf.py(), answer());
         let mut outcomes = Ok(());
         for Callback { call, context } in slf.get().end(outcome) {
             let called = match outcomes {
@@ -77,7 +84,7 @@ impl Later {
     /// Completes it. Tasks that wait for it continue in the next turn of the loop, so any code may call this.
     pub(crate) fn complete_soon(slf: &Bound<'_, Self>, outcome: PyResult<Py<PyAny>>) -> PyResult<()> {
         if !slf.get().done() {
-            Later::end_soon(slf, outcome.map_or_else(Outcome::Error, Outcome::Answer))?;
+            Later::end_soon(slf, Outcome::of(slf.py(), outcome))?;
         }
         Ok(())
     }
@@ -96,6 +103,15 @@ impl Later {
     /// Never held while Python runs.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cancelled_error<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let message = match &self.state().outcome {
+            Some(Outcome::Cancelled(message)) => message.as_ref().map(|message| message.clone_ref(py)),
+            _ => None,
+        };
+        let class = CANCELLED_ERROR.import(py, "asyncio", "CancelledError")?;
+        message.map_or_else(|| class.call0(), |message| class.call1((message,)))
     }
 
     /// What an iterator gives next: itself until it is done, and then the answer as the end of the iteration.
@@ -140,14 +156,13 @@ impl Later {
     }
 
     pub(crate) fn result(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let message = match &self.state().outcome {
+        let error = match &self.state().outcome {
             Some(Outcome::Answer(answer)) => return Ok(answer.clone_ref(py)),
-            Some(Outcome::Error(error)) => return Err(error.clone_ref(py)),
-            Some(Outcome::Cancelled(message)) => message.as_ref().map(|message| message.clone_ref(py)),
+            Some(Outcome::Error(error)) => Some(error.clone_ref(py)),
+            Some(Outcome::Cancelled(_)) => None,
             None => return Err(PyRuntimeError::new_err("the answer has not arrived yet")),
         };
-        let class = CANCELLED_ERROR.import(py, "asyncio", "CancelledError")?;
-        let error = message.map_or_else(|| class.call0(), |message| class.call1((message,)))?;
+        let error = error.map_or_else(|| self.cancelled_error(py), |error| Ok(error.into_bound(py).into_any()))?;
         Err(PyErr::from_value(error))
     }
 
@@ -208,6 +223,7 @@ impl Later {
         }
         match &state.outcome {
             Some(Outcome::Answer(value) | Outcome::Cancelled(Some(value))) => visit.call(value),
+            Some(Outcome::Error(error)) => visit.call(error),
             _ => Ok(()),
         }
     }

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import os
 import signal
 import subprocess
 import sys
+import weakref
 from typing import Any
 
 import pytest
@@ -216,3 +218,25 @@ def test_a_loop_that_runs_inside_of_itself_is_answered_there(redis_server: Redis
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and not done.stderr, done.stderr[:2000]
+
+
+def test_who_got_an_error_is_collected() -> None:
+    """An error's traceback leads to whoever waited, who may still have what was awaited. The collector did not see the error
+    there, and kept all of them forever."""
+    rules = [{"name": "per-user", "key": "{user}", "limit": "1/h"}]
+    url, callers = f"redis://127.0.0.1:{free_port()}", list[weakref.ref[Any]]()
+
+    class Caller:
+        async def ask(self) -> None:
+            callers.append(weakref.ref(self))
+            connecting = Limiter.from_rules(rules, store=url).connect()
+            await connecting
+
+    async def main() -> None:
+        for _ in range(5):
+            with pytest.raises(StoreError):
+                await Caller().ask()
+
+    asyncio.run(main())
+    gc.collect()
+    assert [caller() for caller in callers] == [None] * 5
