@@ -240,3 +240,28 @@ def test_who_got_an_error_is_collected() -> None:
     asyncio.run(main())
     gc.collect()
     assert [caller() for caller in callers] == [None] * 5
+
+
+def test_loops_that_are_closed_before_their_answers_arrive(own_redis: Redis, stopped: Any, namespace: str) -> None:
+    """Each of them left itself and a descriptor behind: an answer that nobody took kept the loop that it was for."""
+    limiter, loops = limiter_on(own_redis, namespace, timeout=30), list[weakref.ref[Any]]()
+
+    async def ask() -> None:
+        await limiter.check({"user": "a"})
+
+    async def give_up() -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        asking = asyncio.ensure_future(ask())
+        await asyncio.sleep(0.01)
+        asking.cancel()
+
+    asyncio.run(ask())
+    stopped.send_signal(signal.SIGSTOP)
+    for _ in range(5):
+        asyncio.run(give_up())
+    stopped.send_signal(signal.SIGCONT)
+    limiter.check_sync({"user": "a"})
+    # A new loop takes the place of those that are closed.
+    asyncio.run(ask())
+    gc.collect()
+    assert [loop() for loop in loops] == [None] * 5
