@@ -105,15 +105,6 @@ impl Later {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn cancelled_error<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let message = match &self.state().outcome {
-            Some(Outcome::Cancelled(message)) => message.as_ref().map(|message| message.clone_ref(py)),
-            _ => None,
-        };
-        let class = CANCELLED_ERROR.import(py, "asyncio", "CancelledError")?;
-        message.map_or_else(|| class.call0(), |message| class.call1((message,)))
-    }
-
     /// What an iterator gives next: itself until it is done, and then the answer as the end of the iteration.
     pub(crate) fn step(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
         if slf.get().done() {
@@ -166,6 +157,31 @@ impl Later {
         Err(PyErr::from_value(error))
     }
 
+    fn exception(&self, py: Python<'_>) -> PyResult<Option<Py<PyBaseException>>> {
+        match &self.state().outcome {
+            Some(Outcome::Answer(_)) => return Ok(None),
+            Some(Outcome::Error(error)) => return Ok(Some(error.clone_ref(py))),
+            _ => {}
+        }
+        // It was cancelled, or has not arrived.
+        self.result(py).map(|_| None)
+    }
+
+    /// This and the next are what `asyncio.gather` asks a cancelled future for.
+    #[pyo3(name = "_make_cancelled_error")]
+    fn cancelled_error<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let class = CANCELLED_ERROR.import(py, "asyncio", "CancelledError")?;
+        self.cancel_message(py).map_or_else(|| class.call0(), |message| class.call1((message,)))
+    }
+
+    #[getter(_cancel_message)]
+    fn cancel_message(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        match &self.state().outcome {
+            Some(Outcome::Cancelled(message)) => message.as_ref().map(|message| message.clone_ref(py)),
+            _ => None,
+        }
+    }
+
     #[pyo3(signature = (call, *, context=None))]
     fn add_done_callback(slf: &Bound<'_, Self>, call: Py<PyAny>, context: Option<Py<PyAny>>) -> PyResult<()> {
         let context = match context {
@@ -180,16 +196,17 @@ impl Later {
     }
 
     fn remove_done_callback(&self, py: Python<'_>, call: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let callbacks = std::mem::take(&mut self.state().callbacks);
-        let (before, mut kept) = (callbacks.len(), Vec::with_capacity(callbacks.len()));
-        for callback in callbacks {
-            if !callback.call.bind(py).eq(call)? {
-                kept.push(callback);
+        let calls: Vec<Py<PyAny>> = self.state().callbacks.iter().map(|callback| callback.call.clone_ref(py)).collect();
+        let mut equal = Vec::new();
+        // To compare may run Python, which may fail, and may add callbacks meanwhile: none of them may be lost.
+        for candidate in calls {
+            if candidate.bind(py).eq(call)? {
+                equal.push(candidate);
             }
         }
-        let removed = before - kept.len();
-        self.state().callbacks = kept;
-        Ok(removed)
+        let is_equal = |callback: &mut Callback| equal.iter().any(|equal| equal.is(&callback.call));
+        let removed: Vec<Callback> = self.state().callbacks.extract_if(.., is_equal).collect();
+        Ok(removed.len())
     }
 
     /// The caller no longer waits. Whether it was waiting.

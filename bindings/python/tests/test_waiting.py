@@ -265,3 +265,55 @@ def test_loops_that_are_closed_before_their_answers_arrive(own_redis: Redis, sto
     asyncio.run(ask())
     gc.collect()
     assert [loop() for loop in loops] == [None] * 5
+
+
+def test_an_answer_can_be_used_as_a_future(redis_server: Redis, namespace: str) -> None:
+    """asyncio takes it for a future and may ask for `exception()`, which it did not have. A comparison of callbacks that failed
+    lost all of them."""
+    limiter = limiter_on(redis_server, namespace)
+
+    def future() -> Any:
+        later = limiter.check({"user": "a"}).send(None)
+        later._asyncio_future_blocking = False
+        assert asyncio.isfuture(later)
+        return later
+
+    class Incomparable:
+        def __eq__(self, other: object) -> bool:
+            raise ValueError("not with me")
+
+        def __call__(self, _future: Any) -> None:
+            pass
+
+    async def main() -> None:
+        await limiter.check({"user": "a"})
+        assert (await asyncio.wait_for(asyncio.gather(future()), 10))[0].allowed
+        assert (await asyncio.wait_for(asyncio.shield(future()), 10)).allowed
+        answered = future()
+        await asyncio.wait({answered}, timeout=10)
+        assert answered.exception() is None
+        given_up = future()
+        with pytest.raises(RuntimeError):
+            given_up.exception()
+        given_up.cancel("no longer needed")
+        with pytest.raises(asyncio.CancelledError, match="no longer needed"):
+            given_up.exception()
+        outcomes = await asyncio.gather(given_up, return_exceptions=True)
+        assert isinstance(outcomes[0], asyncio.CancelledError)
+        later, called = future(), asyncio.Event()
+
+        def call(_future: Any) -> None:
+            called.set()
+
+        def removed(_future: Any) -> None:
+            raise AssertionError("it was removed")
+
+        later.add_done_callback(removed)
+        assert later.remove_done_callback(removed) == 1 and later.remove_done_callback(removed) == 0
+        later.add_done_callback(Incomparable())
+        later.add_done_callback(call)
+        with pytest.raises(ValueError, match="not with me"):
+            later.remove_done_callback(removed)
+        await asyncio.wait_for(called.wait(), 10)
+
+    asyncio.run(main())
