@@ -50,6 +50,14 @@ struct Loop {
     generation: u64,
 }
 
+impl Loop {
+    /// Whether it may run again. The answers that a closed one did not take would keep it, and its descriptor, forever.
+    fn is_in_use(&self, py: Python<'_>, generation: u64) -> bool {
+        let is_closed = |it: &Bound<'_, PyAny>| it.call_method0(intern!(py, "is_closed")).and_then(|is| is.is_truthy());
+        self.generation == generation && self.it.bind(py).upgrade().is_some_and(|it| !is_closed(&it).unwrap_or(false))
+    }
+}
+
 /// Questions and answers of one loop.
 struct Port {
     mailbox: Arc<Mailbox<Waiter>>,
@@ -226,10 +234,11 @@ fn port(running: &Bound<'_, PyAny>) -> PyResult<Arc<Port>> {
     }
     let it = PyWeakrefReference::new(running)?;
     let port = watched(running)?;
-    LOOPS.with_borrow_mut(|loops| {
-        loops.retain(|known| known.generation == generation && known.it.bind(running.py()).upgrade().is_some());
-        loops.insert(0, Loop { it: it.unbind(), port: port.clone(), generation });
-    });
+    // Without the list: to ask a loop, or to drop what waits in it, may run Python and come back here.
+    let mut loops = LOOPS.take();
+    loops.retain(|known| known.is_in_use(running.py(), generation));
+    loops.insert(0, Loop { it: it.unbind(), port: port.clone(), generation });
+    LOOPS.with_borrow_mut(|meanwhile| meanwhile.splice(0..0, loops).for_each(drop));
     Ok(port)
 }
 
@@ -289,15 +298,16 @@ impl Reader {
         }
         let arrived = self.port.mailbox.take();
         self.port.waiting.fetch_sub(arrived.len(), Relaxed);
+        let is_nested = arrived.first().is_some_and(|(waiter, _)| Later::is_of_nested_loop(waiter.later.bind(py)));
         let mut outcome = Ok(());
         for (Waiter { later, shape, engine }, reply) in arrived {
             let later = later.bind(py);
             // A cancelled caller no longer waits; what the answer holds is released when it is dropped.
             let answer = || python(py, &engine, reply, shape);
             let completed = match outcome {
-                Ok(()) => Later::complete(later, answer),
-                Err(_) if later.get().done() => Ok(()),
-                Err(_) => Later::complete_soon(later, answer()),
+                Ok(()) if !is_nested => Later::complete(later, answer),
+                _ if later.get().done() => Ok(()),
+                _ => Later::complete_soon(later, answer()),
             };
             outcome = outcome.and(completed);
         }

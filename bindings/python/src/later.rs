@@ -6,7 +6,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
+use pyo3::exceptions::{PyBaseException, PyRuntimeError, PyStopIteration};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::IntoPyDict;
@@ -32,9 +32,16 @@ struct State {
 
 enum Outcome {
     Answer(Py<PyAny>),
-    Error(PyErr),
+    /// As an object that the garbage collector can follow: its traceback leads to whoever waited.
+    Error(Py<PyBaseException>),
     /// By whoever waited, with a message for them.
     Cancelled(Option<Py<PyAny>>),
+}
+
+impl Outcome {
+    fn of(py: Python<'_>, answer: PyResult<Py<PyAny>>) -> Outcome {
+        answer.map_or_else(|error| Outcome::Error(error.into_value(py)), Outcome::Answer)
+    }
 }
 
 /// What to call when it is done, and in which context.
@@ -48,13 +55,20 @@ impl Later {
         Later { event_loop, state: Mutex::default() }
     }
 
+    /// Whether a task can run its own loop again, as with `nest_asyncio`. While the loop's reader continues a task, the loop cannot
+    /// call that reader: such a task would wait for its next answers forever.
+    pub(crate) fn is_of_nested_loop(slf: &Bound<'_, Self>) -> bool {
+        let py = slf.py();
+        matches!(slf.get().event_loop.bind(py).getattr_opt(intern!(py, "_nest_patched")), Ok(Some(_)))
+    }
+
     /// Completes it and continues the tasks that wait for it. Only the loop itself may call this: no task may be running. Does
     /// nothing if nobody waits any more.
     pub(crate) fn complete(slf: &Bound<'_, Self>, answer: impl FnOnce() -> PyResult<Py<PyAny>>) -> PyResult<()> {
         if slf.get().done() {
             return Ok(());
         }
-        let outcome = answer().map_or_else(Outcome::Error, Outcome::Answer);
+        let outcome = Outcome::of(slf.py(), answer());
         let mut outcomes = Ok(());
         for Callback { call, context } in slf.get().end(outcome) {
             let called = match outcomes {
@@ -70,7 +84,7 @@ impl Later {
     /// Completes it. Tasks that wait for it continue in the next turn of the loop, so any code may call this.
     pub(crate) fn complete_soon(slf: &Bound<'_, Self>, outcome: PyResult<Py<PyAny>>) -> PyResult<()> {
         if !slf.get().done() {
-            Later::end_soon(slf, outcome.map_or_else(Outcome::Error, Outcome::Answer))?;
+            Later::end_soon(slf, Outcome::of(slf.py(), outcome))?;
         }
         Ok(())
     }
@@ -133,15 +147,39 @@ impl Later {
     }
 
     pub(crate) fn result(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let message = match &self.state().outcome {
+        let error = match &self.state().outcome {
             Some(Outcome::Answer(answer)) => return Ok(answer.clone_ref(py)),
-            Some(Outcome::Error(error)) => return Err(error.clone_ref(py)),
-            Some(Outcome::Cancelled(message)) => message.as_ref().map(|message| message.clone_ref(py)),
+            Some(Outcome::Error(error)) => Some(error.clone_ref(py)),
+            Some(Outcome::Cancelled(_)) => None,
             None => return Err(PyRuntimeError::new_err("the answer has not arrived yet")),
         };
-        let class = CANCELLED_ERROR.import(py, "asyncio", "CancelledError")?;
-        let error = message.map_or_else(|| class.call0(), |message| class.call1((message,)))?;
+        let error = error.map_or_else(|| self.cancelled_error(py), |error| Ok(error.into_bound(py).into_any()))?;
         Err(PyErr::from_value(error))
+    }
+
+    fn exception(&self, py: Python<'_>) -> PyResult<Option<Py<PyBaseException>>> {
+        match &self.state().outcome {
+            Some(Outcome::Answer(_)) => return Ok(None),
+            Some(Outcome::Error(error)) => return Ok(Some(error.clone_ref(py))),
+            _ => {}
+        }
+        // It was cancelled, or has not arrived.
+        self.result(py).map(|_| None)
+    }
+
+    /// This and the next are what `asyncio.gather` asks a cancelled future for.
+    #[pyo3(name = "_make_cancelled_error")]
+    fn cancelled_error<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let class = CANCELLED_ERROR.import(py, "asyncio", "CancelledError")?;
+        self.cancel_message(py).map_or_else(|| class.call0(), |message| class.call1((message,)))
+    }
+
+    #[getter(_cancel_message)]
+    fn cancel_message(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        match &self.state().outcome {
+            Some(Outcome::Cancelled(message)) => message.as_ref().map(|message| message.clone_ref(py)),
+            _ => None,
+        }
     }
 
     #[pyo3(signature = (call, *, context=None))]
@@ -158,16 +196,17 @@ impl Later {
     }
 
     fn remove_done_callback(&self, py: Python<'_>, call: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let callbacks = std::mem::take(&mut self.state().callbacks);
-        let (before, mut kept) = (callbacks.len(), Vec::with_capacity(callbacks.len()));
-        for callback in callbacks {
-            if !callback.call.bind(py).eq(call)? {
-                kept.push(callback);
+        let calls: Vec<Py<PyAny>> = self.state().callbacks.iter().map(|callback| callback.call.clone_ref(py)).collect();
+        let mut equal = Vec::new();
+        // To compare may run Python, which may fail, and may add callbacks meanwhile: none of them may be lost.
+        for candidate in calls {
+            if candidate.bind(py).eq(call)? {
+                equal.push(candidate);
             }
         }
-        let removed = before - kept.len();
-        self.state().callbacks = kept;
-        Ok(removed)
+        let is_equal = |callback: &mut Callback| equal.iter().any(|equal| equal.is(&callback.call));
+        let removed: Vec<Callback> = self.state().callbacks.extract_if(.., is_equal).collect();
+        Ok(removed.len())
     }
 
     /// The caller no longer waits. Whether it was waiting.
@@ -201,6 +240,7 @@ impl Later {
         }
         match &state.outcome {
             Some(Outcome::Answer(value) | Outcome::Cancelled(Some(value))) => visit.call(value),
+            Some(Outcome::Error(error)) => visit.call(error),
             _ => Ok(()),
         }
     }

@@ -68,9 +68,30 @@ def test_asgi() -> None:
         codes = [(await client.get(f"/search/{i}", headers={"x-user": "a"})).status_code for i in range(3)]
         assert codes == [200, 200, 429]
         answer: Any = await client.get("/search/x", headers={"x-user": "b"})
-        assert answer.headers["ratelimit-policy"].startswith('"site";q=50;w=30,"GET:/search/str:what:2/min"')
+        assert answer.headers["ratelimit-policy"].startswith('"site";q=50;w=30,"/search/str:what:2/min"')
 
     asyncio.run(main())
+
+
+def test_the_method_and_the_path_choose_no_other_count() -> None:
+    """Each method had a count of its own, also one that a client makes up: whoever guesses passwords had as many tries as words.
+    So had each path that is not found."""
+    own = Limits()
+
+    @own("2/min")
+    def view(_request: HttpRequest, *_: Any) -> HttpResponse:
+        return HttpResponse("ok")
+
+    requests = RequestFactory()
+    named: Any = type("Routed", (), {"route": "login"})
+    for match in (named, None):
+        codes: list[int] = []
+        for number, method in enumerate(["GET", "POST", "FOO", "BAR"]):
+            request = requests.generic(method, f"/{number}")
+            request.resolver_match = match
+            codes.append(view(request).status_code)
+        assert codes == [200, 200, 429, 429], match
+    assert len(own._rules) == 2
 
 
 def test_asgi_application() -> None:

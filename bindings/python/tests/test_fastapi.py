@@ -80,6 +80,22 @@ def test_routes_count_for_themselves_unless_they_share_a_name() -> None:
     assert [client.get(path).status_code for path in ("/items/1", "/items/2")] == [200, 429]
 
 
+def test_the_path_of_a_mount_chooses_no_other_count() -> None:
+    """An application that is mounted at a parameter had a count for each value that clients wrote there."""
+    inner, outer, limit = FastAPI(), FastAPI(), Limits()
+
+    @inner.post("/login/{user}", dependencies=[Depends(limit("2/min", by="ip"))])
+    async def login(user: str) -> str:
+        return user
+
+    outer.mount("/api/{tenant}", inner)
+    client = TestClient(outer)
+    paths = ["/api/a/login/u", "/api/api/login/u", "/api/c/login/v", "/api/login/login/w"]
+    answers = [client.post(path) for path in paths]
+    assert [answer.status_code for answer in answers] == [200, 200, 429, 429]
+    assert answers[0].headers["ratelimit-policy"].startswith('"POST:/api/tenant/login/user:2/min"')
+
+
 def test_keys_by_dependency_function_and_header() -> None:
     app, limit = FastAPI(), Limits()
     asked = []

@@ -61,6 +61,28 @@ def test_a_view_is_limited() -> None:
     assert codes == [200, 200, 429]
 
 
+def test_the_method_and_the_path_choose_no_other_count() -> None:
+    """`HEAD` had a count beside that of `GET`, and each path that is not found had one of its own: scanners met no limit."""
+    app, limit = Flask(__name__), Limits()
+
+    @app.route("/form", methods=["GET", "POST"])
+    @limit("2/min")
+    def form() -> str:
+        return "ok"
+
+    @app.errorhandler(404)
+    @limit("2/min")
+    def lost(_error: Exception) -> tuple[str, int]:
+        return "lost", 404
+
+    client = app.test_client()
+    answers = [client.open("/form", method=method) for method in ("GET", "HEAD", "POST", "HEAD")]
+    assert [answer.status_code for answer in answers] == [200, 200, 429, 429]
+    assert answers[0].headers["RateLimit-Policy"].startswith('"GET-POST:/form:2/min"')
+    assert [client.get(f"/{number}").status_code for number in range(4)] == [404, 404, 429, 429]
+    assert len(limit._rules) == 2
+
+
 def test_by_user() -> None:
     app = application()
     app.testing = True

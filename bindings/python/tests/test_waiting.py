@@ -8,7 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
+import os
 import signal
+import subprocess
+import sys
+import weakref
 from typing import Any
 
 import pytest
@@ -176,3 +181,139 @@ def test_a_loop_that_a_task_ends_answers_the_others_when_it_runs_again(
         assert [task.result() for task in tasks] == [True] * 29
     finally:
         loop.close()
+
+
+NESTED = """
+import asyncio
+import sys
+
+import nest_asyncio
+
+from tollkeeper import Limiter
+
+rules = [{"name": "per-user", "key": "{user}", "limit": "100/h"}]
+limiter = Limiter.from_rules(rules, store=sys.argv[1], namespace=sys.argv[2])
+loop = asyncio.new_event_loop()
+asyncio.set_event_loop(loop)
+nest_asyncio.apply(loop)
+
+async def inner(user):
+    return (await limiter.check({"user": user})).allowed
+
+async def outer(user):
+    await limiter.check({"user": user})
+    return asyncio.run(inner(user))
+
+async def main():
+    return await asyncio.gather(*(outer(str(number)) for number in range(10)))
+
+assert loop.run_until_complete(main()) == [True] * 10
+"""
+
+
+def test_a_loop_that_runs_inside_of_itself_is_answered_there(redis_server: Redis, namespace: str) -> None:
+    """With nest_asyncio, as in notebooks, a task can run its own loop. A loop that was about to continue that task could not be
+    called for the next answers: the task waited for them forever."""
+    command = [sys.executable, "-c", NESTED, redis_server.url, namespace]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and not done.stderr, done.stderr[:2000]
+
+
+def test_who_got_an_error_is_collected() -> None:
+    """An error's traceback leads to whoever waited, who may still have what was awaited. The collector did not see the error
+    there, and kept all of them forever."""
+    rules = [{"name": "per-user", "key": "{user}", "limit": "1/h"}]
+    url, callers = f"redis://127.0.0.1:{free_port()}", list[weakref.ref[Any]]()
+
+    class Caller:
+        async def ask(self) -> None:
+            callers.append(weakref.ref(self))
+            connecting = Limiter.from_rules(rules, store=url).connect()
+            await connecting
+
+    async def main() -> None:
+        for _ in range(5):
+            with pytest.raises(StoreError):
+                await Caller().ask()
+
+    asyncio.run(main())
+    gc.collect()
+    assert [caller() for caller in callers] == [None] * 5
+
+
+def test_loops_that_are_closed_before_their_answers_arrive(own_redis: Redis, stopped: Any, namespace: str) -> None:
+    """Each of them left itself and a descriptor behind: an answer that nobody took kept the loop that it was for."""
+    limiter, loops = limiter_on(own_redis, namespace, timeout=30), list[weakref.ref[Any]]()
+
+    async def ask() -> None:
+        await limiter.check({"user": "a"})
+
+    async def give_up() -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        asking = asyncio.ensure_future(ask())
+        await asyncio.sleep(0.01)
+        asking.cancel()
+
+    asyncio.run(ask())
+    stopped.send_signal(signal.SIGSTOP)
+    for _ in range(5):
+        asyncio.run(give_up())
+    stopped.send_signal(signal.SIGCONT)
+    limiter.check_sync({"user": "a"})
+    # A new loop takes the place of those that are closed.
+    asyncio.run(ask())
+    gc.collect()
+    assert [loop() for loop in loops] == [None] * 5
+
+
+def test_an_answer_can_be_used_as_a_future(redis_server: Redis, namespace: str) -> None:
+    """asyncio takes it for a future and may ask for `exception()`, which it did not have. A comparison of callbacks that failed
+    lost all of them."""
+    limiter = limiter_on(redis_server, namespace)
+
+    def future() -> Any:
+        later = limiter.check({"user": "a"}).send(None)
+        later._asyncio_future_blocking = False
+        assert asyncio.isfuture(later)
+        return later
+
+    class Incomparable:
+        def __eq__(self, other: object) -> bool:
+            raise ValueError("not with me")
+
+        def __call__(self, _future: Any) -> None:
+            pass
+
+    async def main() -> None:
+        await limiter.check({"user": "a"})
+        assert (await asyncio.wait_for(asyncio.gather(future()), 10))[0].allowed
+        assert (await asyncio.wait_for(asyncio.shield(future()), 10)).allowed
+        answered = future()
+        await asyncio.wait({answered}, timeout=10)
+        assert answered.exception() is None
+        given_up = future()
+        with pytest.raises(RuntimeError):
+            given_up.exception()
+        given_up.cancel("no longer needed")
+        with pytest.raises(asyncio.CancelledError, match="no longer needed"):
+            given_up.exception()
+        outcomes = await asyncio.gather(given_up, return_exceptions=True)
+        assert isinstance(outcomes[0], asyncio.CancelledError)
+        later, called = future(), asyncio.Event()
+
+        def call(_future: Any) -> None:
+            called.set()
+
+        def removed(_future: Any) -> None:
+            raise AssertionError("it was removed")
+
+        later.add_done_callback(removed)
+        assert later.remove_done_callback(removed) == 1 and later.remove_done_callback(removed) == 0
+        later.add_done_callback(Incomparable())
+        later.add_done_callback(call)
+        with pytest.raises(ValueError, match="not with me"):
+            later.remove_done_callback(removed)
+        await asyncio.wait_for(called.wait(), 10)
+
+    asyncio.run(main())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from ._errors import UsageError
@@ -90,6 +91,11 @@ class RouteLimit:
                     limits._limiter()
         self._known[route] = name
         return name
+
+
+def unrouted(view: Callable[..., Any]) -> str:
+    """What stands for the route of a view that has none, such as a handler of errors."""
+    return getattr(view, "__name__", type(view).__name__)
 
 
 def rule_name(text: str) -> str:

@@ -25,7 +25,7 @@ from ._awaited import at_once, awaited
 from ._errors import UsageError
 from ._identity import key_of, name_of
 from ._middleware import Middleware
-from ._routes import ROUTE, RouteLimit
+from ._routes import ROUTE, RouteLimit, unrouted
 from ._rules import KEY, By, LimitLike, cost_of, texts
 from ._tollkeeper import Collector, Limiter, Refusal, Verdict
 
@@ -68,7 +68,7 @@ class Limits(_routes.Limits):
 
                 @functools.wraps(view)
                 async def limited_async(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-                    limiter, known, key, cost = _question(route_limit, request)
+                    limiter, known, key, cost = _question(route_limit, view, request)
                     if key is not None:
                         known[KEY] = key_of(await awaited(key))
                     verdict = await _ask(limiter, request, known, await awaited(cost))
@@ -87,7 +87,7 @@ class Limits(_routes.Limits):
 
             @functools.wraps(view)
             def limited(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-                limiter, known, key, cost = _question(route_limit, request)
+                limiter, known, key, cost = _question(route_limit, view, request)
                 if key is not None:
                     known[KEY] = key_of(at_once(key, "by"))
                 verdict = _ask_sync(limiter, request, known, at_once(cost, "cost"))
@@ -197,11 +197,14 @@ def RateLimitMiddleware(get_response: Callable[[HttpRequest], Any]) -> Callable[
     return limited
 
 
-def _question(route_limit: RouteLimit, request: HttpRequest) -> tuple[Limiter, dict[str, Any], Any, Any]:
+def _question(
+    route_limit: RouteLimit, view: Callable[..., Any], request: HttpRequest
+) -> tuple[Limiter, dict[str, Any], Any, Any]:
     """The limiter, what is known of a request, and its key and cost, which an async function may have yet to find."""
     match = request.resolver_match
-    route = match.route if match is not None and match.route else request.path
-    limiter, name = route_limit.rule_for(f"{request.method}:/{route.lstrip('/')}")
+    # Nothing that clients choose, such as the path and the method: each would have its own count.
+    route = f"/{match.route.lstrip('/')}" if match is not None else unrouted(view)
+    limiter, name = route_limit.rule_for(route)
     known: dict[str, Any] = {ROUTE: name}
     by = route_limit.by
     if isinstance(by, str) and "user" in by.split("|"):

@@ -191,7 +191,20 @@ def _route_of(scope: Any) -> str:
     route: Optional[BaseRoute] = scope.get("route")
     path = getattr(route, "path", None) or scope["path"]
     methods = sorted(getattr(route, "methods", None) or ["WS"])
-    return f"{'-'.join(methods)}:{scope.get('root_path', '')}{path}"
+    return f"{'-'.join(methods)}:{_mounted_at(scope, route)}{path}"
+
+
+def _mounted_at(scope: Any, route: Any) -> str:
+    """Where the route's application is mounted, with the names of parameters: each value would have its own count."""
+    prefix: str = scope.get("root_path", "")
+    if not prefix:
+        return prefix
+    own = getattr(route, "param_convertors", {})
+    for name, value in scope.get("path_params", {}).items():
+        if name not in own:
+            before, found, after = f"{prefix}/".rpartition(f"/{value}/")
+            prefix = f"{before}/{name}/{after}"[:-1] if found else prefix
+    return prefix
 
 
 def _document() -> None:

@@ -20,7 +20,7 @@ from ._awaited import at_once, awaited
 from ._errors import UsageError
 from ._identity import key_of, name_of
 from ._middleware import LAYER
-from ._routes import ROUTE, RouteLimit
+from ._routes import ROUTE, RouteLimit, unrouted
 from ._rules import KEY, By, LimitLike, cost_of, texts
 from ._tollkeeper import Collector, Limiter, Verdict
 
@@ -48,7 +48,7 @@ class Limits(_routes.Limits):
 
                 @functools.wraps(view)
                 async def limited_async(*args: Any, **kwargs: Any) -> Any:
-                    limiter, known, key, cost = _question(route_limit)
+                    limiter, known, key, cost = _question(route_limit, view)
                     verdict, denied = _enforce(limiter, known, await awaited(key), await awaited(cost))
                     if denied is not None:
                         return denied
@@ -61,7 +61,7 @@ class Limits(_routes.Limits):
 
             @functools.wraps(view)
             def limited(*args: Any, **kwargs: Any) -> Any:
-                limiter, known, key, cost = _question(route_limit)
+                limiter, known, key, cost = _question(route_limit, view)
                 verdict, denied = _enforce(limiter, known, at_once(key, "by"), at_once(cost, "cost"))
                 if denied is not None:
                     return denied
@@ -79,16 +79,24 @@ class Limits(_routes.Limits):
 limit = Limits()
 
 
-def _question(route_limit: RouteLimit) -> tuple[Limiter, dict[str, Any], Any, Any]:
+def _question(route_limit: RouteLimit, view: Callable[..., Any]) -> tuple[Limiter, dict[str, Any], Any, Any]:
     """The limiter, what is known of the request, and its key and cost, which an async function may have yet to find."""
-    rule = request.url_rule
-    route = f"{request.method}:{rule.rule if rule is not None else request.path}"
-    limiter, name = route_limit.rule_for(route)
+    limiter, name = route_limit.rule_for(_route(view))
     known: dict[str, Any] = {ROUTE: name}
     by = route_limit.by
     if isinstance(by, str) and "user" in by.split("|"):
         known["user"] = _user()
     return limiter, known, by(request) if callable(by) else None, cost_of(route_limit.cost, request)
+
+
+def _route(view: Callable[..., Any]) -> str:
+    """The route's own name, without what clients choose, such as the path and the method: each would have its own count."""
+    rule = request.url_rule
+    if rule is None:
+        return unrouted(view)
+    # These two were added by Flask.
+    methods = (rule.methods or set()) - {"HEAD", "OPTIONS"}
+    return f"{'-'.join(sorted(methods or rule.methods or []))}:{rule.rule}"
 
 
 def _enforce(limiter: Limiter, known: dict[str, Any], key: Any, cost: int) -> tuple[Any, Response | None]:
