@@ -2,6 +2,10 @@
 
 use std::process::ExitCode;
 
+#[cfg(any(target_env = "musl", all(feature = "jemalloc", target_os = "linux")))]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     tollkeeper_server::run()
 }
