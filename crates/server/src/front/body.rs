@@ -23,6 +23,9 @@ const MAX_BODY: usize = 64 * 1024;
 const DISCARD: usize = 8 * 1024 * 1024;
 const DISCARD_FOR: Duration = Duration::from_secs(2);
 
+/// How long after its head the first piece of a short body may come.
+const MOMENT: Duration = Duration::from_millis(10);
+
 /// The whole body, which must arrive within `within`.
 pub(super) async fn read(request: Request<Body>, within: Duration) -> Result<Bytes, Problem> {
     let waits = request.headers().contains_key(EXPECT);
@@ -67,11 +70,17 @@ pub(super) enum Arrived {
     InPieces(Resumed),
 }
 
-/// Takes what has arrived, without waiting. A short body arrives with its head, and then this is all that is needed.
+/// Takes what has arrived. A short body arrives with its head or, from clients that send the two apart, right after it: then this
+/// waits for the first piece, for a moment.
 pub(super) async fn arrived(mut rest: Incoming) -> Arrived {
-    let mut taken = Taken::default();
+    let (mut taken, mut has_waited) = (Taken::default(), false);
     loop {
-        let failed = match poll_immediate(rest.frame()).await {
+        let mut next = poll_immediate(rest.frame()).await;
+        if next.is_none() && taken.len() == 0 && !std::mem::replace(&mut has_waited, true) {
+            // Boxed, because most requests do not need it, and would be moved with it.
+            next = Box::pin(tokio::time::timeout(MOMENT, rest.frame())).await.ok();
+        }
+        let failed = match next {
             Some(Some(Ok(frame))) => {
                 // Trailers say nothing here.
                 frame.into_data().into_iter().for_each(|data| taken.add(data));

@@ -2,10 +2,12 @@
 
 use std::net::SocketAddr;
 
-use http_body_util::{Empty, StreamBody};
+use axum::body::Bytes;
+use http_body_util::{BodyExt as _, Empty, StreamBody};
 use hyper::body::Frame;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
@@ -85,6 +87,36 @@ async fn a_message_that_does_not_end_is_answered() {
         .expect("a request");
     let response = timeout(SOON, sender.send_request(request)).await.expect("in time").expect("an answer");
     assert_eq!(response.headers()["grpc-status"], "4", "{response:?}");
+}
+
+/// A call whose message came right after its head took the long way through the router.
+#[tokio::test]
+async fn a_message_may_follow_its_head() {
+    let address = open().await;
+    let io = TokioIo::new(TcpStream::connect(address).await.expect("connected"));
+    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await.expect("a handshake");
+    tokio::spawn(connection);
+    let entries = vec![envoy::Entry { key: "user_id".into(), value: "42".into() }];
+    let descriptors = vec![envoy::RateLimitDescriptor { entries, ..Default::default() }];
+    let message = RateLimitRequest { domain: "d".into(), descriptors, hits_addend: 0 }.encode_to_vec();
+    let bytes = Bytes::from([&[0, 0, 0, 0, message.len() as u8], message.as_slice()].concat());
+    // At once, within the moment for which it is waited, and after it.
+    for pause in [0, 3, 40] {
+        let (parts, body) = tokio::sync::mpsc::channel::<Result<Frame<Bytes>, std::convert::Infallible>>(1);
+        let bytes = bytes.clone();
+        let later = async move {
+            sleep(Duration::from_millis(pause)).await;
+            parts.send(Ok(Frame::data(bytes))).await.expect("sent");
+        };
+        let request = http::Request::post(format!("http://{address}/{METHOD}"))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .body(StreamBody::new(tokio_stream::wrappers::ReceiverStream::new(body)))
+            .expect("a request");
+        let (response, ()) = tokio::join!(timeout(SOON, sender.send_request(request)), later);
+        let answered = response.expect("in time").expect("an answer").into_body().collect().await.expect("a body");
+        assert_eq!(answered.trailers().expect("trailers")["grpc-status"], "0", "after {pause} ms");
+    }
 }
 
 /// A caller could hold as many calls open as it liked by not sending their messages.
