@@ -109,27 +109,36 @@ pub(crate) struct Denied<'b> {
 struct Circumstances<'r> {
     user_id: Cow<'r, str>,
     ip: Cow<'r, str>,
-    endpoint: String,
+    /// Its pieces: joined only where they are kept.
+    endpoint: [Cow<'r, str>; 3],
 }
 
 impl<'r> Circumstances<'r> {
     fn of(request: &'r impl Request) -> Circumstances<'r> {
         let attribute = |name: &str| request.attribute(name).unwrap_or_default();
-        let (method, path) = (attribute("method"), attribute("path"));
-        // Callers of the API may leave the query string in the path, and it may hold secrets.
-        let path = path.split_once('?').map_or(&*path, |(path, _)| path);
+        let (method, path) = (attribute("method"), without_query(attribute("path")));
         let separator = if method.is_empty() || path.is_empty() { "" } else { " " };
-        let endpoint = [&*method, separator, path].concat();
+        let endpoint = if method.len() + separator.len() + path.len() <= MAX_ENDPOINT {
+            [method, separator.into(), path]
+        } else {
+            let whole = [&*method, separator, &*path].concat();
+            [bounded(&whole, MAX_ENDPOINT).into_owned().into(), Cow::default(), Cow::default()]
+        };
         Circumstances {
             user_id: attribute("user_id"),
             // Envoy's name for it.
             ip: request.attribute("ip").or_else(|| request.attribute("remote_address")).unwrap_or_default(),
-            endpoint: if endpoint.len() <= MAX_ENDPOINT {
-                endpoint
-            } else {
-                bounded(&endpoint, MAX_ENDPOINT).into_owned()
-            },
+            endpoint,
         }
+    }
+}
+
+/// Callers of the API may leave the query string in the path, and it may hold secrets.
+fn without_query(path: Cow<'_, str>) -> Cow<'_, str> {
+    match (path.find('?'), path) {
+        (None, path) => path,
+        (Some(end), Cow::Borrowed(path)) => path[..end].into(),
+        (Some(end), Cow::Owned(path)) => path[..end].to_string().into(),
     }
 }
 
@@ -231,24 +240,24 @@ impl Batch {
     fn push(&mut self, row: &Row, circumstances: &Circumstances<'_>, at: Timestamp) -> bool {
         let key = bounded(&row.charge.key.value, MAX_KEY);
         let violation = is_violation(row).then_some(circumstances);
-        let texts = violation.map(|Circumstances { user_id, ip, endpoint }| {
-            (bounded(user_id, MAX_KEY), bounded(ip, MAX_IP), endpoint.as_str())
-        });
-        let more = texts.as_ref().map_or(0, |(user_id, ip, endpoint)| user_id.len() + ip.len() + endpoint.len());
+        let texts = violation
+            .map(|Circumstances { user_id, ip, endpoint }| (bounded(user_id, MAX_KEY), bounded(ip, MAX_IP), endpoint));
+        let whole = |endpoint: &[Cow<'_, str>]| endpoint.iter().map(|piece| piece.len()).sum::<usize>();
+        let more = texts.as_ref().map_or(0, |(user_id, ip, endpoint)| user_id.len() + ip.len() + whole(*endpoint));
         if self.events.len() == EVENTS || self.text.len() + key.len() + more > TEXT {
             return false;
         }
         let text = self.text.len() as u32;
         self.text.push_str(&key);
         let denial = texts.map(|(user_id, ip, endpoint)| {
-            [&*user_id, &*ip, endpoint].into_iter().for_each(|part| self.text.push_str(part));
+            [&user_id, &ip].into_iter().chain(endpoint).for_each(|part| self.text.push_str(part));
             Denial {
                 block: row.charge.exception().filter(|_| row.is_blocked()).cloned(),
                 remaining: row.decision.remaining,
                 retry_after: row.decision.retry_after(),
                 user_id: user_id.len() as u16,
                 ip: ip.len() as u16,
-                endpoint: endpoint.len() as u16,
+                endpoint: whole(endpoint) as u16,
             }
         });
         let rule = self.place_of(&row.charge.rule);
@@ -284,5 +293,28 @@ impl Batch {
             let rule = &self.rules[usize::from(*rule)];
             Note { rule, at: *at, cost: *cost, variant: *variant, key, on_own_terms: *on_own_terms, denied }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollkeeper::Descriptor;
+
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_a_method_and_a_bounded_path_without_its_query() {
+        let long = format!("/{}", "a".repeat(300));
+        let whole = format!("GET {long}");
+        let cases = [
+            (("GET", "/login?token=secret"), "GET /login"),
+            (("", "/login"), "/login"),
+            (("GET", ""), "GET"),
+            (("GET", &long), &bounded(&whole, MAX_ENDPOINT)),
+        ];
+        for ((method, path), expected) in cases {
+            let request = Descriptor::new([("method", method), ("path", path)]);
+            assert_eq!(Circumstances::of(&request).endpoint.concat(), expected);
+        }
     }
 }

@@ -12,6 +12,7 @@ pub(crate) use rule::RuleInsight;
 pub(crate) use timeline::Timeline;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher as _, RandomState};
 use std::iter;
 use std::ops::AddAssign;
@@ -162,16 +163,17 @@ impl Insight {
 
     /// What is known about a rule, from its first decision on; `None` when there are too many rules.
     fn observed_mut(&mut self, rule: &Arc<Rule>, now: Timestamp) -> Option<&mut RuleInsight> {
-        if !self.rules.contains_key(rule.name()) {
-            let policy = self.policy.as_ref()?;
-            // The rule may be an older one of the same name; the finding is about the one in force.
-            let own = policy.rule(rule.name());
-            if self.rules.len() >= MOST_RULES || (own.is_none() && !is_throttle(rule.name())) {
-                return None;
+        let known = self.rules.len();
+        match self.rules.entry(rule.shared_name()) {
+            Entry::Occupied(insight) => Some(insight.into_mut()),
+            Entry::Vacant(new) => {
+                let policy = self.policy.as_ref()?;
+                // The rule may be an older one of the same name; the finding is about the one in force.
+                let own = policy.rule(rule.name());
+                let is_observed = known < MOST_RULES && (own.is_some() || is_throttle(rule.name()));
+                is_observed.then(|| new.insert(RuleInsight::new(own.unwrap_or(rule), self.began.max(now))))
             }
-            self.rules.insert(rule.shared_name(), RuleInsight::new(own.unwrap_or(rule), self.began.max(now)));
         }
-        self.rules.get_mut(rule.name())
     }
 
     /// What is known about a rule, after its first decision.

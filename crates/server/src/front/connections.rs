@@ -228,13 +228,18 @@ pub(super) const TOO_MANY_REQUESTS: &str =
 /// have, gets the name of its class: otherwise hyper calls it `<none>`.
 pub(super) fn for_http1<B>(mut response: Response<B>, version: Version, visitors: &Visitors) -> Response<B> {
     if response.status().canonical_reason().is_none() && response.extensions().get::<ReasonPhrase>().is_none() {
-        let name: &[u8] = if response.status().is_client_error() { b"Client Error" } else { b"Other" };
-        response.extensions_mut().insert(ReasonPhrase::from_static(name));
+        let class = class_of(response.status());
+        response.extensions_mut().insert(ReasonPhrase::from_static(class.as_bytes()));
     }
     if version < Version::HTTP_2 && visitors.should_leave() && response.status() != StatusCode::SWITCHING_PROTOCOLS {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
+}
+
+/// The name of a status that has none of its own.
+pub(super) fn class_of(status: StatusCode) -> &'static str {
+    if status.is_client_error() { "Client Error" } else { "Other" }
 }
 
 /// Logs why a connection ended.

@@ -17,7 +17,7 @@ use std::task::{Context, Poll, ready};
 use axum::body::Bytes;
 use bytes::BytesMut;
 use http::header::CONNECTION;
-use http::{HeaderMap, HeaderValue, Response};
+use http::{HeaderMap, Response};
 use hyper::body::{Body, Frame};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::task::yield_now;
@@ -158,18 +158,30 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Plain<S> {
         }
     }
 
+    /// No other request is answered after the next response.
+    pub(super) fn end(&mut self) {
+        self.is_last = true;
+    }
+
     /// Sends a response.
     pub(super) async fn respond<B>(&mut self, response: Response<B>) -> io::Result<After>
     where
         B: Body<Data = Bytes> + Unpin,
     {
+        self.respond_with(response, b"").await
+    }
+
+    /// Sends a response with more headers, which are written already: see [`write_field`]. None of them is in the response too.
+    pub(super) async fn respond_with<B>(&mut self, response: Response<B>, lines: &[u8]) -> io::Result<After>
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
         self.has_answered = true;
-        let (mut parts, mut body) = response.into_parts();
-        if self.is_last || self.stop.has_begun() {
-            parts.headers.insert(CONNECTION, HeaderValue::from_static("close"));
-        }
+        let (parts, mut body) = response.into_parts();
+        let says_close = says(&parts.headers, CONNECTION, "close");
+        let closes = says_close || self.is_last || self.stop.has_begun();
         let framing = Framing::of(parts.status, body.size_hint().exact());
-        response::write_head(&mut self.output, &parts, framing);
+        response::write_head(&mut self.output, &parts, lines, closes && !says_close, framing);
         if framing != Framing::NoBody {
             while !body.is_end_stream() {
                 let Some(frame) = self.next_frame(&mut body).await? else { break };
@@ -182,7 +194,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Plain<S> {
             self.output.extend_from_slice(b"0\r\n\r\n");
         }
         self.flush().await?;
-        if !says(&parts.headers, CONNECTION, "close") {
+        if !closes {
             self.reuse(parts.headers);
             return Ok(After::Continue);
         }
@@ -250,11 +262,30 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Plain<S> {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
     use http_body_util::Full;
     use tokio::io::duplex;
     use tokio::sync::watch;
 
     use super::*;
+
+    /// Written headers come after those of the response, and what ends the connection after them.
+    #[tokio::test]
+    async fn written_headers_are_sent_with_those_of_the_response() {
+        let (mut client, server) = duplex(8 * 1024);
+        let (_keep, stopping) = watch::channel(false);
+        let mut plain = Plain::new(server, Stopped::new(stopping));
+        let response = || Response::builder().header("x-a", "1").body(Full::<Bytes>::from("hi")).expect("valid");
+        assert_eq!(plain.respond_with(response(), b"x-b: 2\r\n").await.expect("sent"), After::Continue);
+        plain.end();
+        assert_eq!(plain.respond_with(response(), b"x-b: 2\r\n").await.expect("sent"), After::Close);
+        let mut answers = String::new();
+        client.read_to_string(&mut answers).await.expect("answers");
+        let heads: Vec<&str> = answers.split("date: ").collect();
+        assert_eq!(heads[0], "HTTP/1.1 200 OK\r\nx-a: 1\r\nx-b: 2\r\ncontent-length: 2\r\n");
+        let last = "HTTP/1.1 200 OK\r\nx-a: 1\r\nx-b: 2\r\nconnection: close\r\ncontent-length: 2\r\n";
+        assert!(heads[1].ends_with(last), "{answers}");
+    }
 
     /// The memory of a request's headers is used for the next one: what one client of a shared connection sends is not seen with
     /// the request of another, nor in an answer.

@@ -198,7 +198,8 @@ impl Proxy {
         hop.websocket &= version == Version::HTTP_11 && body.is_end_stream();
         let Admitted { verdict, permit, estimate } = match self.admit(client, &parts).await {
             Ok(admitted) => admitted,
-            Err(denial) => {
+            Err(refused) => {
+                let denial = self.refusal(refused);
                 // A client that waits for `100 Continue` has sent nothing yet.
                 if !body.is_end_stream() && !parts.headers.contains_key(EXPECT) {
                     Box::pin(discard(body)).await;
@@ -224,6 +225,14 @@ impl Proxy {
     }
 }
 
+/// Why a request is not forwarded.
+enum Refused {
+    /// By a rule.
+    Denied(Verdict),
+    /// For any other reason, with the answer to it.
+    Otherwise(Response),
+}
+
 /// The path of one request, step by step. What seldom happens is boxed: every request's future is moved, with room for it.
 impl Proxy {
     /// What a request is for, and what it asks of its connection; its headers are then as rules see them.
@@ -242,12 +251,22 @@ impl Proxy {
         Ok((target, hop))
     }
 
-    /// Admits the request, now or after its wait, or returns the refusal.
-    async fn admit(&self, client: &Client, parts: &Parts) -> Result<Admitted, Response> {
+    /// The answer to a request that is not forwarded.
+    fn refusal(&self, refused: Refused) -> Response {
+        match refused {
+            Refused::Denied(verdict) => {
+                self.service.answer.deny(&verdict, self.service.limiter.store().now()).into_response()
+            }
+            Refused::Otherwise(response) => response,
+        }
+    }
+
+    /// Admits the request, now or after its wait, or returns why it is refused.
+    async fn admit(&self, client: &Client, parts: &Parts) -> Result<Admitted, Refused> {
         let Service { identity, answer, limiter, .. } = &*self.service;
         if let Some(place) = self.service.contradiction(&parts.uri, &parts.headers) {
             self.service.refused(Front::Proxy, 1);
-            return Err(Answer::contradiction(&place).into_response());
+            return Err(Refused::Otherwise(Answer::contradiction(&place).into_response()));
         }
         let described = identity.describe(&parts.method, &parts.uri, &parts.headers, Some(client.peer));
         let described = Certified { request: described, client: client.certified.clone() };
@@ -256,7 +275,7 @@ impl Proxy {
             let decided = self.decide(&described).await;
             let admitted = decided.map_err(|error| {
                 self.service.count(Front::Proxy, Err(&error));
-                undecided(&error).into_response()
+                Refused::Otherwise(undecided(&error).into_response())
             })?;
             let verdict = &admitted.verdict;
             let claim = || {
@@ -269,7 +288,7 @@ impl Proxy {
                     visit.end(WaitOutcome::Denied);
                     Box::pin(self.take_back(verdict)).await;
                     self.service.metrics.count_outcome(Front::Proxy, Outcome::Shed);
-                    return Err(full(answer.headers_for(verdict, limiter.store().now()), delay));
+                    return Err(Refused::Otherwise(full(answer.headers_for(verdict, limiter.store().now()), delay)));
                 }
                 visit.end(WaitOutcome::Passed);
                 self.service.count(Front::Proxy, Ok(verdict));
@@ -282,7 +301,7 @@ impl Proxy {
             if !again {
                 visit.end(WaitOutcome::Denied);
                 self.service.count(Front::Proxy, Ok(verdict));
-                return Err(answer.deny(verdict, limiter.store().now()).into_response());
+                return Err(Refused::Denied(admitted.verdict));
             }
         }
     }

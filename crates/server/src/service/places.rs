@@ -44,12 +44,13 @@ impl Known {
     }
 }
 
-/// Attributes that are mapped by `identify` are guarded by the identity itself.
+/// Attributes that are mapped by `identify`, and the places of the rules at the start, are guarded by the identity itself.
 fn places(policy: &Policy, identity: &Identity) -> Vec<AttributeSource> {
     let mut places: Vec<AttributeSource> = Vec::new();
     let keys = policy.rules().iter().filter(|rule| rule.is_active()).map(|rule| rule.key());
     for name in keys.flat_map(|key| key.needs().flatten()).filter(|name| !identity.maps(name)) {
-        if let Some(place) = name.parse().ok().filter(|place| !places.contains(place)) {
+        let is_guarded = |place: &AttributeSource| identity.is_single(place) || places.contains(place);
+        if let Some(place) = name.parse().ok().filter(|place| !is_guarded(place)) {
             places.push(place);
         }
     }

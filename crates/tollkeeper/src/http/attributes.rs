@@ -86,12 +86,16 @@ impl<'r> HttpRequest<'r> {
             "method" => Some(Cow::Borrowed(self.method.as_str())),
             "path" => Some(normal_path(self.uri.path())),
             "host" => host(self.uri, self.headers),
-            _ => match name.split_once('.')? {
-                ("header", name) => header(self.headers, name),
-                ("query", name) => query(self.uri, name),
-                ("cookie", name) => cookie(self.headers, name),
-                _ => None,
-            },
+            // One prefix after the other: quicker than to search for the dot.
+            _ => {
+                if let Some(name) = name.strip_prefix("header.") {
+                    header(self.headers, name)
+                } else if let Some(name) = name.strip_prefix("query.") {
+                    query(self.uri, name)
+                } else {
+                    cookie(self.headers, name.strip_prefix("cookie.")?)
+                }
+            }
         }
     }
 }

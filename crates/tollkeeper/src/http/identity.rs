@@ -113,6 +113,19 @@ impl Identity {
         self
     }
 
+    /// Whether a place may hold only one value, so that [`Identity::contradiction`] looks at it.
+    ///
+    /// ```
+    /// use tollkeeper::http::{AttributeSource, Identity};
+    ///
+    /// let session = AttributeSource::Cookie("sid".into());
+    /// assert!(Identity::new().identify("user_id", session.clone()).is_single(&session));
+    /// assert!(!Identity::new().is_single(&session));
+    /// ```
+    pub fn is_single(&self, place: &AttributeSource) -> bool {
+        self.single.contains(place)
+    }
+
     /// The place in which a request gives two different identities, if there is one.
     ///
     /// Of two API keys in two headers, or two query parameters of one name, one server takes the first and another

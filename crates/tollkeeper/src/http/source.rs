@@ -66,9 +66,10 @@ impl AttributeSource {
     pub fn is_contradicted(&self, uri: &Uri, headers: &HeaderMap) -> bool {
         match self {
             AttributeSource::Header(name) => {
-                let lines = || headers.get_all(name).into_iter();
+                let mut lines = headers.get_all(name).into_iter();
+                let Some(first) = lines.next() else { return false };
                 // One that is not UTF-8 is absent here, and there is still a server that accepts it.
-                differ(lines()) || lines().any(|line| std::str::from_utf8(line.as_bytes()).is_err())
+                lines.any(|other| other != first) || std::str::from_utf8(first.as_bytes()).is_err()
             }
             AttributeSource::Query(name) => differ(queries(uri, name)) || is_query_unclear(uri, name),
             AttributeSource::Cookie(name) => {

@@ -126,15 +126,36 @@ impl AnswerStyle {
 
     /// Sets the same headers on a response, in place of any of the same names.
     pub fn set_headers(&self, headers: &mut HeaderMap, verdict: &Verdict, now: Timestamp) {
+        self.each_header(verdict, now, |name, value| {
+            // Values are digits and names of rules, which need no escaping: none is refused.
+            if let Ok(value) = HeaderValue::from_str(value) {
+                headers.insert(header_name(name), value);
+            }
+        });
+    }
+
+    /// Names and values of the same headers, for hosts that write bytes: each value is put into one text after the other.
+    ///
+    /// ```
+    /// use tollkeeper::{Descriptor, Limiter, MemoryStore, Policy, Rule, Timestamp, http::AnswerStyle};
+    ///
+    /// let policy = Policy::new([Rule::new("all").key("global").limit("3/h")])?;
+    /// let verdict = Limiter::new(policy, MemoryStore::new()).try_check(&Descriptor::default())?;
+    /// let mut lines = String::new();
+    /// AnswerStyle::default().each_header(&verdict, Timestamp::default(), |name, value| {
+    ///     lines.extend([name, ": ", value, "\r\n"]);
+    /// });
+    /// assert_eq!(lines, "ratelimit-policy: \"all\";q=3;w=3600\r\nratelimit: \"all\";r=2;t=1200\r\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn each_header(&self, verdict: &Verdict, now: Timestamp, mut each: impl FnMut(&'static str, &str)) {
         // For nearly all rules: growing it costs more than writing to it.
         let mut text = String::with_capacity(48 * verdict.rows().len());
         for header in each_limit_header(self.headers, verdict, now) {
             text.clear();
-            // Writing to a string cannot fail. Values are digits and names of rules, which need no escaping: none is refused.
-            if header.write(&mut text).is_ok()
-                && let Ok(value) = HeaderValue::from_str(&text)
-            {
-                headers.insert(header_name(header.name), value);
+            // Writing to a string cannot fail.
+            if header.write(&mut text).is_ok() {
+                each(header.name, &text);
             }
         }
     }
@@ -213,6 +234,39 @@ impl AnswerStyle {
         headers.extend(limits.map(|(name, value)| (name, Cow::Owned(value))));
         headers.extend(retry_after_seconds(verdict).map(|wait| ("retry-after", Cow::Owned(wait.to_string()))));
         PlainAnswer { status, headers, body }
+    }
+
+    /// The same written header by header, for hosts that write bytes; returns status and body.
+    ///
+    /// ```
+    /// use tollkeeper::{Descriptor, Limiter, MemoryStore, Policy, Rule, Timestamp, http::AnswerStyle};
+    ///
+    /// let policy = Policy::new([Rule::new("all").key("global").limit("1/min")])?;
+    /// let limiter = Limiter::new(policy, MemoryStore::new());
+    /// limiter.try_check(&Descriptor::default())?;
+    /// let verdict = limiter.try_check(&Descriptor::default())?;
+    /// let mut lines = String::new();
+    /// let (status, _) = AnswerStyle::default().deny_in_pieces(&verdict, Timestamp::default(), |name, value| {
+    ///     lines.extend([name, ": ", value, "\r\n"]);
+    /// });
+    /// assert_eq!(status, 429);
+    /// assert!(lines.ends_with("retry-after: 60\r\n"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn deny_in_pieces(
+        &self,
+        verdict: &Verdict,
+        now: Timestamp,
+        mut header: impl FnMut(&'static str, &str),
+    ) -> (StatusCode, String) {
+        let (status, content_type, body) = self.own_answer(verdict);
+        header("content-type", &content_type);
+        header("cache-control", "no-store");
+        self.each_header(verdict, now, &mut header);
+        if let Some(wait) = retry_after_seconds(verdict) {
+            header("retry-after", &wait.to_string());
+        }
+        (status, body)
     }
 
     /// Status, content type and body of a denial.

@@ -3,12 +3,13 @@
 use std::cell::RefCell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use http::header::{CONTENT_LENGTH, DATE};
+use http::header::{CONNECTION, CONTENT_LENGTH, DATE};
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, StatusCode};
 use hyper::ext::ReasonPhrase;
 
 use super::lines::trim;
+use crate::front::connections::class_of;
 
 /// How the end of a body is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,14 +37,16 @@ pub(in crate::front) fn says(headers: &HeaderMap, name: HeaderName, word: &str) 
     words.any(|other| trim(other).eq_ignore_ascii_case(word.as_bytes()))
 }
 
-/// Appends the head.
-pub(super) fn write_head(out: &mut Vec<u8>, parts: &Parts, framing: Framing) {
+/// Appends the head, with these lines and `Connection: close` after its other headers.
+pub(super) fn write_head(out: &mut Vec<u8>, parts: &Parts, lines: &[u8], closes: bool, framing: Framing) {
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(parts.status.as_str().as_bytes());
     out.push(b' ');
     match parts.extensions.get::<ReasonPhrase>() {
         Some(reason) => out.extend_from_slice(reason.as_bytes()),
-        None => out.extend_from_slice(parts.status.canonical_reason().unwrap_or("Other").as_bytes()),
+        None => {
+            out.extend_from_slice(parts.status.canonical_reason().unwrap_or_else(|| class_of(parts.status)).as_bytes())
+        }
     }
     out.extend_from_slice(b"\r\n");
     let (mut is_dated, mut is_framed) = (false, false);
@@ -58,6 +61,10 @@ pub(super) fn write_head(out: &mut Vec<u8>, parts: &Parts, framing: Framing) {
         }
         is_dated |= *name == DATE;
         write_field(out, name.as_str(), value.as_bytes());
+    }
+    out.extend_from_slice(lines);
+    if closes {
+        write_field(out, CONNECTION.as_str(), b"close");
     }
     if !is_framed {
         write_framing(out, framing);
@@ -124,14 +131,13 @@ fn write_date(out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    use http::header::CONNECTION;
     use http::{HeaderValue, Response};
 
     use super::*;
 
     fn written(response: Response<()>, framing: Framing) -> String {
         let mut out = Vec::new();
-        write_head(&mut out, &response.into_parts().0, framing);
+        write_head(&mut out, &response.into_parts().0, b"", false, framing);
         String::from_utf8(out).expect("text")
     }
 

@@ -10,12 +10,13 @@ use std::task::Poll;
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use tollkeeper::Verdict;
 use tollkeeper::http::{OVER_LIMIT, over_limit};
 
 use super::download::Download;
 use super::reply::Reply;
-use super::{Admitted, Client, Proxy, Response, estimate, prepare_response, unasked_protocol};
+use super::{Admitted, Client, Proxy, Refused, Response, estimate, prepare_response, unasked_protocol};
 use crate::front::connections::{self, InFlight};
 use crate::front::plain::{After, Next, Plain, Rewound, cleared, write_field};
 
@@ -26,6 +27,7 @@ impl Client {
         stream: connections::Stream,
     ) -> io::Result<Option<Rewound<connections::Stream>>> {
         let mut plain = Plain::new(stream, self.stopping.watch());
+        let mut lines = Vec::new();
         loop {
             let mut request = match plain.next().await? {
                 Next::Request(taken) if !self.proxy.is_plain(&taken.request) => {
@@ -36,7 +38,8 @@ impl Client {
                 Next::End => return Ok(None),
             };
             let response = {
-                let mut answering = pin!(self.answer_plain(&mut request));
+                lines.clear();
+                let mut answering = pin!(self.answer_plain(&mut request, &mut lines));
                 // A client that closes its half has gone, as with hyper.
                 let response = poll_fn(|cx| match answering.as_mut().poll(cx) {
                     Poll::Pending => plain.poll_gone(cx).map(|()| None),
@@ -48,19 +51,22 @@ impl Client {
             plain.reuse(std::mem::take(&mut request.headers));
             // The rest refers to the bytes that were read, and a response can take long.
             drop(request);
-            if plain.respond(response).await? == After::Close {
+            if self.visitors.should_leave() {
+                plain.end();
+            }
+            if plain.respond_with(response, &lines).await? == After::Close {
                 return Ok(None);
             }
         }
     }
 
-    /// The headers of a request that is not forwarded are left.
-    async fn answer_plain(&self, parts: &mut Parts) -> Response {
-        let response = match self.requests.begin() {
-            Some(in_flight) => self.proxy.fetch(self, parts, Arc::new(in_flight)).await,
+    /// The headers of a request that is not forwarded are left. `lines` are headers of the response that are not in it: see
+    /// [`Plain::respond_with`].
+    async fn answer_plain(&self, parts: &mut Parts, lines: &mut Vec<u8>) -> Response {
+        match self.requests.begin() {
+            Some(in_flight) => self.proxy.fetch(self, parts, Arc::new(in_flight), lines).await,
             None => self.proxy.too_many(),
-        };
-        connections::for_http1(response, Version::HTTP_11, &self.visitors)
+        }
     }
 }
 
@@ -74,7 +80,13 @@ impl Proxy {
     }
 
     /// The same as [`Proxy::answer`] for plain requests.
-    async fn fetch(&self, client: &Client, parts: &mut Parts, in_flight: Arc<InFlight>) -> Response {
+    async fn fetch(
+        &self,
+        client: &Client,
+        parts: &mut Parts,
+        in_flight: Arc<InFlight>,
+        lines: &mut Vec<u8>,
+    ) -> Response {
         let under_way = client.busy.begin();
         let (target, hop) = match self.understand(client, parts) {
             Ok(understood) => understood,
@@ -82,7 +94,8 @@ impl Proxy {
         };
         let Admitted { verdict, permit, .. } = match self.admit(client, parts).await {
             Ok(admitted) => admitted,
-            Err(denial) => return denial,
+            Err(Refused::Denied(verdict)) => return self.deny(&verdict, lines),
+            Err(Refused::Otherwise(response)) => return response,
         };
         let decided_at = self.service.limiter.store().now();
         parts.headers.extend(over_limit(&verdict).map(|value| (OVER_LIMIT, value)));
@@ -107,10 +120,31 @@ impl Proxy {
             }
             Err(problem) => problem.into_response(),
         };
-        // The upstream's own limits under these names would contradict.
-        self.service.answer.set_headers(response.headers_mut(), &verdict, decided_at);
+        let style = &self.service.answer;
+        if has_any(response.headers(), style.headers.names()) {
+            // The upstream's own limits under these names would contradict.
+            style.set_headers(response.headers_mut(), &verdict, decided_at);
+        } else {
+            style.each_header(&verdict, decided_at, |name, value| write_field(lines, name, value.as_bytes()));
+        }
         response
     }
+
+    /// The answer to a denied request, as [`Proxy::refusal`] has it. All of its headers are lines: a header map costs more than
+    /// the decision.
+    fn deny(&self, verdict: &Verdict, lines: &mut Vec<u8>) -> Response {
+        let now = self.service.limiter.store().now();
+        let line = |name: &str, value: &str| write_field(lines, name, value.as_bytes());
+        let (status, body) = self.service.answer.deny_in_pieces(verdict, now, line);
+        let mut response = Response::new(Reply::from(body.into_bytes()));
+        *response.status_mut() = status;
+        response
+    }
+}
+
+/// Whether there is one of these headers. There are few of both, so that comparing them is quicker than hashing.
+fn has_any(headers: &HeaderMap, names: &[&str]) -> bool {
+    headers.keys().any(|header| names.contains(&header.as_str()))
 }
 
 /// A request without a body, as bytes.

@@ -2,7 +2,7 @@
 //! state is always that after the commands before; the others become a [`Step`] to be executed with others.
 
 use super::action::Action;
-use super::names::NAMES;
+use super::names::{NAMES, position};
 use super::reply::{Protocol, Reply, shown};
 use super::request::Word;
 use super::session::Session;
@@ -38,7 +38,7 @@ impl Step {
 /// Parses a command; `None` if the connection must end without an answer.
 pub(super) fn plan(shared: &Shared, session: &mut Session, words: &[Word<'_>]) -> Option<Step> {
     let (command, arguments) = words.split_first()?;
-    let name = NAMES.iter().position(|name| command.eq_ignore_ascii_case(name.as_bytes()));
+    let name = position(command);
     if name.is_none() && is_http(command) {
         return None;
     }

@@ -33,10 +33,22 @@ pub(super) struct Recent(Option<Used>);
 #[derive(Debug)]
 struct Used {
     numbers: Numbers,
+    /// The words that said so, unless they are long: to compare them is quicker than to read them again.
+    written: Option<[Vec<u8>; 3]>,
     terms: Arc<Terms>,
     /// A charge that was decided. The next one on these terms takes its place, without allocating, and without touching the
     /// counters of the rule and of the terms, which all threads share.
     spare: Option<Charge>,
+}
+
+impl Used {
+    /// Of a word: no number that is written without zeros before it is as long.
+    const LONGEST: usize = 24;
+
+    fn is_written(&self, words: [&Word<'_>; 3]) -> bool {
+        let are_equal = |written: &[Vec<u8>; 3]| written.iter().zip(words).all(|(known, word)| **known == **word);
+        self.written.as_ref().is_some_and(are_equal)
+    }
 }
 
 impl Recent {
@@ -74,7 +86,11 @@ impl Quotas {
     /// Parses the words after the name.
     pub(super) fn understand(&self, words: &[Word<'_>], recent: &mut Recent) -> Result<Throttle, Reply> {
         let [key, max_burst, count, period, rest @ ..] = words else { return Err(usage()) };
-        let numbers = Numbers { max_burst: integer(max_burst)?, count: integer(count)?, period_s: integer(period)? };
+        let written = [max_burst, count, period];
+        let numbers = match recent.0.as_ref().filter(|used| used.is_written(written)) {
+            Some(used) => used.numbers,
+            None => Numbers { max_burst: integer(max_burst)?, count: integer(count)?, period_s: integer(period)? },
+        };
         let quantity = match rest {
             [] => 1,
             [quantity] => integer(quantity)?,
@@ -85,7 +101,7 @@ impl Quotas {
         }
         // A quantity too large to count saturates, and can never pass.
         let cost = u32::try_from(quantity).unwrap_or(u32::MAX);
-        let used = self.used(numbers, recent)?;
+        let used = self.used(numbers, written, recent)?;
         Ok(Throttle(match used.spare.take() {
             Some(mut charge) => {
                 write_bucket(key, &mut charge.key);
@@ -101,13 +117,22 @@ impl Quotas {
     }
 
     /// Most clients use the same numbers again and again.
-    fn used<'r>(&self, numbers: Numbers, Recent(recent): &'r mut Recent) -> Result<&'r mut Used, Reply> {
+    fn used<'r>(
+        &self,
+        numbers: Numbers,
+        written: [&Word<'_>; 3],
+        Recent(recent): &'r mut Recent,
+    ) -> Result<&'r mut Used, Reply> {
         if recent.as_ref().is_none_or(|used| used.numbers != numbers) {
             *recent = None;
         }
         Ok(match recent {
             Some(used) => used,
-            None => recent.insert(Used { numbers, terms: self.terms(numbers)?, spare: None }),
+            None => {
+                let are_short = written.iter().all(|word| word.len() <= Used::LONGEST);
+                let written = are_short.then(|| written.map(|word| word.to_vec()));
+                recent.insert(Used { numbers, written, terms: self.terms(numbers)?, spare: None })
+            }
         })
     }
 

@@ -268,3 +268,22 @@ async fn nothing_of_a_command_is_left_in_the_next_one() {
     let answers = cases.map(|(.., numbers)| format!("*5 {numbers} "));
     assert_eq!(gate.ask(pipeline.concat()).await, answers.concat());
 }
+
+/// A connection compares the numbers of a command with those of the last one as they are written.
+#[tokio::test]
+async fn numbers_may_be_written_in_several_ways() {
+    let gate = gate().await;
+    let zeros = "0".repeat(40);
+    let throttle = |burst: &str| format!("CL.THROTTLE \"a\" \"{burst}\" 1 60 0\r\n");
+    let same = ":0 :10 :10 :-1 :0 ";
+    let bursts = [("9", same), ("09", same), (&format!("{zeros}9"), same), (&format!("{zeros}4"), ":0 :5 :5 :-1 :0 ")];
+    for (burst, expected) in bursts {
+        assert_eq!(gate.ask(throttle(burst).repeat(2)).await, format!("*5 {expected}").repeat(2), "{burst}");
+    }
+    // On one connection.
+    let pipeline: String = bursts.iter().rev().map(|(burst, _)| throttle(burst)).collect();
+    let expected: String = bursts.iter().rev().map(|(_, expected)| format!("*5 {expected}")).collect();
+    assert_eq!(gate.ask(pipeline).await, expected);
+    let unread = gate.ask([throttle("9"), throttle("")].concat()).await;
+    assert!(unread.starts_with(&format!("*5 {same}-Cell error")), "{unread}");
+}
