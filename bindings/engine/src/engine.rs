@@ -14,6 +14,7 @@ use crate::ask::{Answering, Ask, Progress, Work};
 use crate::error::{Error, Kind};
 use crate::fork;
 use crate::io::{Io, Job};
+use crate::log;
 use crate::notice::Watch;
 use crate::remote::{Remote, Setup};
 use crate::request::{Head, Needs, Subject};
@@ -73,7 +74,11 @@ impl Engine {
             Place::There(Mutex::new(Remote::new(setup.clone())))
         };
         let (changing, watch) = (Mutex::default(), Watch::default());
-        Ok(Arc::new(Engine { setup, changing, place, source, warnings, watch }))
+        let engine = Arc::new(Engine { setup, changing, place, source, warnings, watch });
+        if engine.uses_network() {
+            log::listen();
+        }
+        Ok(engine)
     }
 
     /// Replaces the rules by a JSON list. Returns warnings, as [`Engine::warnings`], that the settings did not cause before.
@@ -187,6 +192,15 @@ impl Engine {
     /// What an operator should know, found in the requests so far; each text once.
     pub fn take_notice(&self) -> Option<String> {
         self.watch.take()
+    }
+
+    /// Whether [`take_lines`](crate::take_lines) has something to report. Never for a limiter in memory.
+    pub fn has_lines(&self) -> bool {
+        self.uses_network() && log::has_lines()
+    }
+
+    fn uses_network(&self) -> bool {
+        self.is_remote() || self.follows()
     }
 
     /// Whether answers may come from a server.

@@ -4,6 +4,7 @@
 //!   thread. Redis is connected when it is first needed; answers that need no call (a cached denial, a lease) are
 //!   given on the caller's thread too.
 //! - [`Mailbox`] collects answers that arrive later, and wakes the host once for many of them.
+//! - [`take_lines`] is what the library has logged meanwhile, for the host's own log.
 //! - [`Head`] is an HTTP request as hosts know it; [`Checked`] is a verdict with its headers and response.
 //!
 //! A forked process never uses what its parent started: it opens its own connection when it first needs one.
@@ -17,6 +18,7 @@ mod fork;
 mod hold;
 mod io;
 mod limit;
+mod log;
 mod mailbox;
 mod notice;
 mod remote;
@@ -33,6 +35,7 @@ pub use exception::End;
 pub use fork::generation;
 pub use hold::{Estimate, Slots};
 pub use limit::{quota, rule};
+pub use log::{Level, Line, take_lines};
 pub use mailbox::Mailbox;
 pub use request::{Head, Needs, Subject};
 pub use tollkeeper::file::{Settings, StoreSettings, TlsFiles};

@@ -1,11 +1,13 @@
 //! A server that is connected when it is first needed, by each process for itself.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use tokio::sync::Mutex as AsyncMutex;
-use tollkeeper::file::Settings;
+use tollkeeper::file::{Settings, without_password};
+use tollkeeper::sparing::Sparing;
 use tollkeeper::{Clock, ConnectError, Limiter, RedisStore, UnreachableStore};
 
 use crate::error::{Error, Kind};
@@ -26,6 +28,13 @@ pub(crate) struct Remote {
     limiter: OnceLock<Arc<Limiter>>,
     /// The task that holds it connects; the others wait.
     connecting: AsyncMutex<Option<Failure>>,
+    outage: Outage,
+}
+
+/// The lines about a server that is unreachable at start. Those about one that was connected are the library's.
+struct Outage {
+    attempts: Sparing,
+    is_logged: AtomicBool,
 }
 
 /// A failed attempt to connect, and the limiter that answers until the next one.
@@ -45,7 +54,8 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 impl Remote {
     pub(crate) fn new(setup: Arc<Setup>) -> Arc<Remote> {
         let connecting = AsyncMutex::new(None);
-        Arc::new(Remote { setup, generation: fork::generation(), limiter: OnceLock::new(), connecting })
+        let outage = Outage { attempts: Sparing::while_failing(), is_logged: AtomicBool::new(false) };
+        Arc::new(Remote { setup, generation: fork::generation(), limiter: OnceLock::new(), connecting, outage })
     }
 
     /// Whether it belongs to the process that this one was forked from.
@@ -98,6 +108,12 @@ impl Remote {
     }
 
     async fn attempt(&self) -> Result<Arc<Limiter>, Error> {
+        let attempt = self.try_once().await;
+        self.outage.tell(&self.setup.settings.store.url, attempt.as_ref().err());
+        attempt
+    }
+
+    async fn try_once(&self) -> Result<Arc<Limiter>, Error> {
         let late = || Error::new(Kind::Unreachable, format!("cannot connect: no answer within {CONNECT_WITHIN:?}"));
         let store = tokio::time::timeout(CONNECT_WITHIN, self.connect()).await.map_err(|_| late())??;
         let policy = self.setup.rules.load().policy()?;
@@ -119,5 +135,22 @@ impl Remote {
             // Retrying would not help.
             error => Error::new(Kind::Store, error),
         })
+    }
+}
+
+impl Outage {
+    /// Logs how an attempt to connect has ended. Errors that would not pass by themselves are for the caller.
+    fn tell(&self, url: &str, error: Option<&Error>) {
+        let address = without_password(url);
+        match error {
+            Some(error) if error.kind == Kind::Unreachable => {
+                if let Some(left_out) = self.attempts.turn() {
+                    tracing::warn!("cannot reach the store at {address} yet: {error}{left_out}");
+                    self.is_logged.store(true, Relaxed);
+                }
+            }
+            None if self.is_logged.swap(false, Relaxed) => tracing::info!("the store at {address} is reachable now"),
+            _ => {}
+        }
     }
 }

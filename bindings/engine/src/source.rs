@@ -12,6 +12,7 @@ use tokio::task::AbortHandle;
 use tollkeeper::Policy;
 use tollkeeper::file::{Invalid, Settings};
 use tollkeeper::postgres::{self, Database, Following, Opened, Status};
+use tollkeeper::sparing::Sparing;
 
 use crate::error::{Error, Kind};
 use crate::fork;
@@ -36,6 +37,7 @@ struct Followed {
     opening: AsyncMutex<Option<(Instant, Error)>>,
     /// Whether somebody reads them in the background.
     is_opening: AtomicBool,
+    failures: Sparing,
 }
 
 impl Followed {
@@ -45,6 +47,7 @@ impl Followed {
             following: OnceLock::new(),
             opening: AsyncMutex::new(None),
             is_opening: AtomicBool::new(false),
+            failures: Sparing::while_failing(),
         })
     }
 }
@@ -98,6 +101,14 @@ impl Source {
             }
             Err(error) => {
                 let error = Error::new(Kind::Unreachable, error);
+                // In a forked process nobody waits for it: requests are decided by the rules of the parent.
+                if self.is_known()
+                    && let Some(left_out) = followed.failures.turn()
+                {
+                    tracing::warn!(
+                        "rules_from: {error}; the rules that this process was forked with stay in force{left_out}"
+                    );
+                }
                 *last = Some((Instant::now(), error.clone()));
                 Err(error)
             }

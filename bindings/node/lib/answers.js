@@ -5,18 +5,22 @@
 const addon = require("./addon.js");
 const { understood } = require("./errors.js");
 const { pageOf, pages } = require("./layers.js");
+const { STORE, warn } = require("./warnings.js");
 
 const waiting = new Map();
 let tickets = 0;
 let isListening = false;
 let isFlushing = false;
 
+/** Has the addon wake this thread when there is something to take. */
+function listen() {
+  if (!isListening) addon.listen(deliver, pages);
+  isListening = true;
+}
+
 /** A ticket under which an answer may come later. */
 function ticket() {
-  if (!isListening) {
-    addon.listen(deliver, pages);
-    isListening = true;
-  }
+  listen();
   tickets = (tickets + 1) >>> 0;
   return tickets;
 }
@@ -45,6 +49,7 @@ function flush() {
 }
 
 function deliver() {
+  for (const warning of addon.takeWarnings() ?? []) warn(warning, STORE);
   for (;;) {
     const taken = addon.take();
     if (taken.length === 0) break;
@@ -95,4 +100,4 @@ function promised(isRemote, ask, make) {
   }
 }
 
-module.exports = { asked, converted, promised, ticket };
+module.exports = { asked, converted, listen, promised, ticket };

@@ -2,7 +2,7 @@
 
 const { fileURLToPath } = require("node:url");
 const addon = require("./addon.js");
-const { converted, promised, ticket } = require("./answers.js");
+const { converted, listen, promised, ticket } = require("./answers.js");
 const { cost: charge, pairs } = require("./attributes.js");
 const { batch, verdicts } = require("./batch.js");
 const { UsageError, understood } = require("./errors.js");
@@ -61,6 +61,8 @@ class Limiter {
     this.#headers = limiter.headerNames();
     this.#isRemote = limiter.isRemote;
     this.#follows = limiter.follows;
+    // Where rules were read synchronously, nothing has been asked that is answered later.
+    if (this.#follows) listen();
     if (this.#isRemote) remember(this);
   }
 

@@ -4,10 +4,11 @@
 /** Codes, the same in all versions. */
 const SETTING = "TOLLKEEPER_SETTING";
 const PROXY = "TOLLKEEPER_PROXY";
+const STORE = "TOLLKEEPER_STORE";
 const TRUST_PROXY = "TOLLKEEPER_TRUST_PROXY";
 
 function warn(message, code) {
   process.emitWarning(message, { type: "TollkeeperWarning", code });
 }
 
-module.exports = { PROXY, SETTING, TRUST_PROXY, warn };
+module.exports = { PROXY, SETTING, STORE, TRUST_PROXY, warn };

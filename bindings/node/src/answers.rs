@@ -12,7 +12,7 @@ use napi::bindgen_prelude::{Env, External, Function, Null, ToNapiValue};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi::{JsError, sys};
 use napi_derive::napi;
-use tollkeeper_engine::{Engine, Error, Estimate, Kind, Mailbox, Progress, Reply, Slots, Work};
+use tollkeeper_engine::{Engine, Error, Estimate, Kind, Level, Mailbox, Progress, Reply, Slots, Work, take_lines};
 
 use crate::call::string;
 use crate::errors::{Raised, misused, raise};
@@ -67,6 +67,8 @@ struct Port {
     pages: Rc<Pages>,
     /// Answers that JavaScript has not asked for yet.
     arrived: VecDeque<(Waiter, Result<Reply, Error>)>,
+    /// Whether JavaScript has been woken for lines of the log that it has not taken yet.
+    is_woken_for_lines: bool,
 }
 
 thread_local! {
@@ -82,7 +84,8 @@ pub fn listen(wake: Function<'_, (), ()>, pages: &External<Rc<Pages>>) -> napi::
         of_thread.call((), ThreadsafeFunctionCallMode::NonBlocking);
     });
     let pages = Rc::clone(pages);
-    PORT.set(Some(Port { mailbox, wake, asked: Vec::new(), pages, arrived: VecDeque::new() }));
+    let (asked, arrived) = (Vec::new(), VecDeque::new());
+    PORT.set(Some(Port { mailbox, wake, asked, pages, arrived, is_woken_for_lines: false }));
     Ok(())
 }
 
@@ -118,7 +121,24 @@ pub fn take() -> Taken {
     Taken(PORT.with_borrow_mut(|port| port.as_mut().map(Port::take).unwrap_or_default()))
 }
 
+/// What the library has logged since, as warnings of Node; nothing if there is nothing. That a server answers again is no warning.
+#[napi]
+pub fn take_warnings() -> Option<Vec<String>> {
+    PORT.with_borrow_mut(|port| port.iter_mut().for_each(|port| port.is_woken_for_lines = false));
+    let lines = take_lines().into_iter().filter(|line| line.level == Level::Warning);
+    let texts: Vec<String> = lines.map(|line| line.text).collect();
+    (!texts.is_empty()).then_some(texts)
+}
+
 impl Port {
+    /// Has JavaScript take the lines of the log in a later turn of the event loop.
+    fn wake_for_lines(&mut self) {
+        if !self.is_woken_for_lines {
+            self.is_woken_for_lines = true;
+            self.wake.call((), ThreadsafeFunctionCallMode::NonBlocking);
+        }
+    }
+
     fn take(&mut self) -> Vec<(u32, Result<Answer, Error>)> {
         if self.arrived.is_empty() {
             self.arrived = self.mailbox.take().into();
@@ -163,7 +183,12 @@ pub(crate) fn answered(
     ticket: u32,
 ) -> Result<Option<Answer>, Raised> {
     match progress {
-        Progress::Ready(reply) => answer(engine, reply, audience).map(Some).map_err(raise),
+        Progress::Ready(reply) => {
+            if engine.has_lines() {
+                PORT.with_borrow_mut(|port| port.iter_mut().for_each(Port::wake_for_lines));
+            }
+            answer(engine, reply, audience).map(Some).map_err(raise)
+        }
         Progress::Pending(work) => PORT.with_borrow_mut(|port| {
             let port = port.as_mut().ok_or_else(|| misused("nobody listens for answers that come later"))?;
             port.asked.push((Waiter { ticket, shape: audience.shape(), engine: engine.clone() }, work));

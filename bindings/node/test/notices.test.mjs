@@ -1,12 +1,12 @@
-// What operators should know: settings that can be spoofed, and proxies that are missing in trustedProxies.
+// What operators should know: settings that can be spoofed, proxies that are missing in trustedProxies, stores that cannot be reached.
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import { setImmediate } from "node:timers/promises";
-import { Limiter } from "tollkeeper";
+import { setImmediate, setTimeout as sleep } from "node:timers/promises";
+import { Limiter, keyed } from "tollkeeper";
 import { rateLimit } from "tollkeeper/express";
-import { folder } from "./world.mjs";
+import { Postgres, Redis, folder, freePort, namespace, output } from "./world.mjs";
 
 /** The warnings that are emitted while something runs. */
 async function warnings(run) {
@@ -107,6 +107,103 @@ test("usual settings cause no warning", async () => {
   const found = await messages(() => {
     rateLimit("100/min burst 20", { by: "header.x-api-key|ip", trustedProxies: ["10.0.0.0/8", "127.0.0.1"] });
     Limiter.fromRules([{ name: "a", key: "{user_id}", limit: "1/s" }, "10/min by ip"]);
+  });
+  assert.deepEqual(found, []);
+});
+
+const HERE = new URL(".", import.meta.url).pathname;
+const USER = { name: "per-user", key: "{user}", limit: "1000000/h" };
+
+const requirePassword = ({ port }) => output("redis-cli", ["-p", `${port}`, "config", "set", "requirepass", "secret"]);
+
+/** Asks for so long, and then until the answer comes from here. */
+async function askUntil(limiter, source, atLeast = 0) {
+  const end = Date.now() + atLeast;
+  for (let attempt = 0; ; attempt++) {
+    const verdict = await limiter.check({ user: "a" });
+    if (verdict.source === source && Date.now() >= end) return;
+    assert(attempt < 10_000, `no answer from ${source}`);
+    await sleep(10);
+  }
+}
+
+// Limits silently became those of each process: nothing was reported when Redis could not be reached.
+test("an outage is reported, and not each of its requests", async (t) => {
+  const redis = await Redis.start();
+  t.after(() => redis.kill());
+  await requirePassword(redis);
+  const { port } = redis;
+  const store = `redis://default:secret@127.0.0.1:${port}`;
+  const limiter = Limiter.fromRules([USER], { store, namespace: namespace(), timeout: 0.5 });
+  const before = await messages(() => askUntil(limiter, "store"));
+  assert.deepEqual(before.filter((message) => message.includes(`:${port}`)), []);
+  await redis.kill();
+  const found = await warnings(() => askUntil(limiter, "local", 2000));
+  const [first, ...more] = found.filter(({ message }) => message.includes(`:${port}`));
+  assert.deepEqual([first.name, first.code], ["TollkeeperWarning", "TOLLKEEPER_STORE"]);
+  assert(first.message.startsWith(`the store at 127.0.0.1:${port} does not answer`), first.message);
+  assert(more.length <= 1 && more.every(({ message }) => message.startsWith(`cannot reach the store at 127.0.0.1:${port} yet: `)), JSON.stringify(more));
+  assert(!JSON.stringify(found).includes("secret"));
+  await redis.run();
+  await requirePassword(redis);
+  // That it answers again is no warning.
+  const after = await messages(() => askUntil(limiter, "store"));
+  assert.deepEqual(after.filter((message) => message.includes("again")), []);
+});
+
+// Every second another attempt fails.
+test("a store that is unreachable at start is reported once a minute", async () => {
+  const port = await freePort();
+  const limiter = Limiter.fromRules([USER], { store: `redis://default:secret@127.0.0.1:${port}` });
+  const found = (await messages(() => askUntil(limiter, "local", 2500))).filter((message) => message.includes(`:${port}`));
+  assert.equal(found.length, 1, found.join("\n"));
+  assert(found[0].startsWith(`cannot reach the store at redis://…@127.0.0.1:${port} yet: cannot connect: `), found[0]);
+});
+
+// A program that asks once ends with the answer: the warning has to come with it.
+test("the first answer brings the warning", async () => {
+  const body = `
+    const { Limiter } = require("tollkeeper");
+    const limiter = Limiter.fromRules(["1/s by user"], { store: "redis://127.0.0.1:${await freePort()}" });
+    process.on("warning", ({ code }) => console.log(code));
+    limiter.check({ user: "a" });`;
+  const { stdout } = await output(process.execPath, ["-e", body], { cwd: HERE });
+  assert.equal(stdout, "TOLLKEEPER_STORE\n");
+});
+
+// The last good rules stay in force, so that nothing else tells that changes no longer arrive. Such a limiter asks no server.
+test("rules that cannot be followed are reported, also where they were read synchronously", async (t) => {
+  const postgres = await Postgres.start();
+  let isRunning = true;
+  t.after(() => isRunning && postgres.stop());
+  await Limiter.fromPostgres(postgres.url);
+  await postgres.sql("insert into rate_limit_rule (name, key_pattern, rate, period) values ('per-user', '{user}', 1000000, '1 hour')");
+  const path = join(folder(), "tollkeeper.yaml");
+  writeFileSync(path, `rules_from: ${postgres.url}\n`);
+  const body = `
+    const { Limiter } = require("tollkeeper");
+    const limiter = Limiter.fromFileSync(${JSON.stringify(path)});
+    process.on("warning", ({ code, message }) => {
+      if (!message.includes("stays in force")) return;
+      console.log(code);
+      process.exit();
+    });
+    console.log("reads");
+    setInterval(() => limiter.check({ user: "a" }), 20);`;
+  const ended = output(process.execPath, ["-e", body], { cwd: HERE });
+  await sleep(2000);
+  isRunning = false;
+  await postgres.stop();
+  assert.equal((await ended).stdout, "reads\nTOLLKEEPER_STORE\n");
+});
+
+// A limiter that has no server has no outage to report.
+test("in memory nothing is reported", async () => {
+  const [limiter, quota] = [Limiter.fromRules([USER]), keyed("1000000/h")];
+  const found = await messages(async () => {
+    for (let request = 0; request < 100; request++) {
+      assert((await limiter.check({ user: "a" })).allowed && limiter.tryCheck({ user: "a" }).allowed && quota.check("a").allowed);
+    }
   });
   assert.deepEqual(found, []);
 });

@@ -24,6 +24,7 @@ use crate::errors::raise;
 use crate::exception::KeyException;
 use crate::hold::{Permit, Reservation, Settlement};
 use crate::later::Later;
+use crate::notice::report;
 use crate::verdict::{Refusal, Verdict};
 
 /// What to turn an answer into.
@@ -131,6 +132,7 @@ static GET_RUNNING_LOOP: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 pub(crate) fn answered(py: Python<'_>, engine: &Arc<Engine>, progress: Progress, shape: Shape) -> PyResult<Py<PyAny>> {
     match progress {
         Progress::Ready(reply) => {
+            report(py, engine)?;
             let answer = python(py, engine, reply, shape)?;
             Ok(Answered::ready(answer).into_pyobject(py)?.into_any().unbind())
         }
@@ -161,6 +163,7 @@ pub(crate) fn wait(py: Python<'_>, engine: &Arc<Engine>, progress: Progress, sha
         Progress::Ready(reply) => reply,
         Progress::Pending(work) => py.detach(|| work.wait()),
     };
+    report(py, engine)?;
     python(py, engine, reply, shape)
 }
 
@@ -299,7 +302,8 @@ impl Reader {
         let arrived = self.port.mailbox.take();
         self.port.waiting.fetch_sub(arrived.len(), Relaxed);
         let is_nested = arrived.first().is_some_and(|(waiter, _)| Later::is_of_nested_loop(waiter.later.bind(py)));
-        let mut outcome = Ok(());
+        // Before the answers that these lines explain.
+        let mut outcome = arrived.first().map_or(Ok(()), |(waiter, _)| report(py, &waiter.engine));
         for (Waiter { later, shape, engine }, reply) in arrived {
             let later = later.bind(py);
             // A cancelled caller no longer waits; what the answer holds is released when it is dropped.

@@ -14,7 +14,7 @@ use crate::cost::Cost;
 use crate::errors::raise;
 use crate::event_loop::{Shape, answered, later, python, wait};
 use crate::exception::{Given, named_key};
-use crate::notice::{log, warn};
+use crate::notice::{log, report, warn};
 use crate::request::{Trouble, asgi_head, estimate, know, many, subject, wsgi_head};
 use crate::rules::{json, written};
 
@@ -476,6 +476,7 @@ impl Limiter {
         if let Some(notice) = self.0.take_notice() {
             log(py, &notice)?;
         }
+        report(py, &self.0)?;
         Ok(progress)
     }
 

@@ -1,7 +1,10 @@
 //! Tells the application what its operator should know: mistakes in settings by `warnings`, when a limiter is made;
-//! proxies that are missing in them by `logging`, when one sends requests.
+//! proxies that are missing in them by `logging`, when one sends requests; and what the library logs, such as a store that
+//! cannot be reached, by `logging` too.
 
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
+use tollkeeper_engine::{Engine, Level, take_lines};
 
 /// Warns about a setting.
 pub(crate) fn warn(py: Python<'_>, problem: &str) -> PyResult<()> {
@@ -12,7 +15,30 @@ pub(crate) fn warn(py: Python<'_>, problem: &str) -> PyResult<()> {
 
 /// Logs a warning. A request never fails because of it.
 pub(crate) fn log(py: Python<'_>, problem: &str) -> PyResult<()> {
+    write(py, "warning", problem)
+}
+
+/// Logs what the library has logged since. Not while a lock is held: handlers of the application run.
+pub(crate) fn report(py: Python<'_>, engine: &Engine) -> PyResult<()> {
+    if !engine.has_lines() {
+        return Ok(());
+    }
+    take_lines().into_iter().try_for_each(|line| {
+        let method = match line.level {
+            Level::Info => "info",
+            Level::Warning => "warning",
+        };
+        match write(py, method, &line.text) {
+            // A handler that fails is no reason to fail a request.
+            Err(error) if error.is_instance_of::<PyException>(py) => error.write_unraisable(py, None),
+            written => return written,
+        }
+        Ok(())
+    })
+}
+
+fn write(py: Python<'_>, method: &str, text: &str) -> PyResult<()> {
     let logger = py.import("logging")?.call_method1("getLogger", ("tollkeeper",))?;
-    logger.call_method1("warning", ("%s", problem))?;
+    logger.call_method1(method, ("%s", text))?;
     Ok(())
 }
