@@ -211,28 +211,20 @@ fn write_name(row: &Row, into: &mut impl fmt::Write) -> fmt::Result {
     ["\"", row.charge.rule.name(), "\""].into_iter().try_for_each(|part| into.write_str(part))
 }
 
-/// Digits by hand, in pairs that are text already: `write!` costs several times as much, and headers are written for every response.
+/// Digits by hand: `write!` costs several times as much, and headers are written for every response.
 fn write_number(before: &str, number: u64, into: &mut impl fmt::Write) -> fmt::Result {
     into.write_str(before)?;
-    // From the last: as many pairs as the largest number has.
-    let (mut pairs, mut count, mut rest) = ([0; 10], 0, number);
-    while rest >= 100 {
-        pairs[count] = (rest % 100) as usize;
-        count += 1;
-        rest /= 100;
+    let (mut digits, mut start, mut rest) = ([0_u8; 20], 20, number);
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
     }
-    let first = 2 * rest as usize;
-    into.write_str(&PAIRS[if rest < 10 { first + 1 } else { first }..first + 2])?;
-    pairs[..count].iter().rev().try_for_each(|pair| into.write_str(&PAIRS[2 * pair..2 * pair + 2]))
+    into.write_str(std::str::from_utf8(&digits[start..]).unwrap_or_default())
 }
-
-/// The numbers below 100, with two digits each.
-const PAIRS: &str = concat!(
-    "00010203040506070809101112131415161718192021222324",
-    "25262728293031323334353637383940414243444546474849",
-    "50515253545556575859606162636465666768697071727374",
-    "75767778798081828384858687888990919293949596979899",
-);
 
 /// The older drafts list limits and windows without names.
 fn write_unnamed_policy(row: &Row, now: Timestamp, into: &mut impl fmt::Write) -> fmt::Result {
