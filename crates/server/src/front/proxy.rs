@@ -230,7 +230,7 @@ enum Refused {
     /// By a rule.
     Denied(Verdict),
     /// For any other reason, with the answer to it.
-    Otherwise(Response),
+    Otherwise(Box<Response>),
 }
 
 /// The path of one request, step by step. What seldom happens is boxed: every request's future is moved, with room for it.
@@ -257,7 +257,7 @@ impl Proxy {
             Refused::Denied(verdict) => {
                 self.service.answer.deny(&verdict, self.service.limiter.store().now()).into_response()
             }
-            Refused::Otherwise(response) => response,
+            Refused::Otherwise(response) => *response,
         }
     }
 
@@ -266,7 +266,7 @@ impl Proxy {
         let Service { identity, answer, limiter, .. } = &*self.service;
         if let Some(place) = self.service.contradiction(&parts.uri, &parts.headers) {
             self.service.refused(Front::Proxy, 1);
-            return Err(Refused::Otherwise(Answer::contradiction(&place).into_response()));
+            return Err(Refused::Otherwise(Box::new(Answer::contradiction(&place).into_response())));
         }
         let described = identity.describe(&parts.method, &parts.uri, &parts.headers, Some(client.peer));
         let described = Certified { request: described, client: client.certified.clone() };
@@ -275,7 +275,7 @@ impl Proxy {
             let decided = self.decide(&described).await;
             let admitted = decided.map_err(|error| {
                 self.service.count(Front::Proxy, Err(&error));
-                Refused::Otherwise(undecided(&error).into_response())
+                Refused::Otherwise(Box::new(undecided(&error).into_response()))
             })?;
             let verdict = &admitted.verdict;
             let claim = || {
@@ -288,7 +288,8 @@ impl Proxy {
                     visit.end(WaitOutcome::Denied);
                     Box::pin(self.take_back(verdict)).await;
                     self.service.metrics.count_outcome(Front::Proxy, Outcome::Shed);
-                    return Err(Refused::Otherwise(full(answer.headers_for(verdict, limiter.store().now()), delay)));
+                    let headers = answer.headers_for(verdict, limiter.store().now());
+                    return Err(Refused::Otherwise(Box::new(full(headers, delay))));
                 }
                 visit.end(WaitOutcome::Passed);
                 self.service.count(Front::Proxy, Ok(verdict));

@@ -95,7 +95,7 @@ impl Proxy {
         let Admitted { verdict, permit, .. } = match self.admit(client, parts).await {
             Ok(admitted) => admitted,
             Err(Refused::Denied(verdict)) => return self.deny(&verdict, lines),
-            Err(Refused::Otherwise(response)) => return response,
+            Err(Refused::Otherwise(response)) => return *response,
         };
         let decided_at = self.service.limiter.store().now();
         parts.headers.extend(over_limit(&verdict).map(|value| (OVER_LIMIT, value)));
