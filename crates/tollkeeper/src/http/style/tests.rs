@@ -180,3 +180,34 @@ fn the_document_is_that_of_a_problem() {
         assert_eq!(AnswerStyle::default().deny_plainly(&verdict, NOW).body, problem.document());
     }
 }
+
+/// Three ways write a denial, for hosts with three types for headers. One that is changed without the others would be noticed by clients first.
+#[test]
+fn a_denial_is_the_same_in_a_map_as_texts_and_in_pieces() {
+    let own = DenySpec { status: Some(403), body: Some("no".into()), content_type: Some("text/html".into()) };
+    let answers_itself = RuleSpec { deny: Some(own), ..rule("logins", "1/90s") };
+    for (headers, name) in HeaderStyle::ALL {
+        let style = AnswerStyle { headers, ..AnswerStyle::default() };
+        for (rules, cost) in [
+            (vec![rule("burst", "1/2s"), rule("daily", "1/day")], 1),
+            (vec![answers_itself.clone()], 1),
+            (vec![rule("small", "3/s")], 4),
+        ] {
+            let verdict = verdict(rules, cost, 2);
+            let (map, texts) = (style.deny(&verdict, NOW), style.deny_plainly(&verdict, NOW));
+            let mut pieces = Vec::new();
+            let (status, body) =
+                style.deny_in_pieces(&verdict, NOW, |name, value| pieces.push((name, value.to_string())));
+            assert_eq!((map.status, &map.body), (status, &body.clone().into_bytes()), "{name}");
+            assert_eq!((texts.status, &texts.body), (status, &body), "{name}");
+            let plain: Vec<_> = texts.headers.iter().map(|(name, value)| (*name, value.to_string())).collect();
+            assert_eq!(plain, pieces, "{name}");
+            let mapped: Vec<_> = map
+                .headers
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.to_str().expect("text").to_string()))
+                .collect();
+            assert_eq!(mapped, pieces, "{name}");
+        }
+    }
+}
