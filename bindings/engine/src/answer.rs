@@ -70,14 +70,18 @@ pub(crate) async fn answer(
         }
         Ask::Reserve(subject, hold) => {
             let hold = hold.unwrap_or(Duration::from_secs(600));
-            let (verdict, reservation) = match &subject {
-                Subject::Attributes(request) => limiter.reserve_for(request, hold).await?,
+            match &subject {
+                Subject::Attributes(request) => {
+                    let (verdict, reservation) = limiter.reserve_for(request, hold).await?;
+                    Ok(Reply::Reserved(checked(verdict), Estimate::new(reservation, io)))
+                }
                 Subject::Http(head) => {
                     front.refuse(&limiter, head)?;
-                    limiter.reserve_for(&head.describe(&front.identity), hold).await?
+                    let (verdict, mut reservation) = limiter.reserve_for(&head.describe(&front.identity), hold).await?;
+                    let slots = Slots::new(reservation.take_slots());
+                    Ok(Reply::ReservedHttp(checked(verdict), slots, Estimate::new(reservation, io)))
                 }
-            };
-            Ok(Reply::Reserved(checked(verdict), Estimate::new(reservation, io)))
+            }
         }
         Ask::Settle(estimate, cost, attributes) => {
             let gone =

@@ -54,8 +54,10 @@ pub enum Reply {
     CheckedMany(Vec<Result<Checked, Overloaded>>),
     /// To [`Ask::Acquire`].
     Acquired(Checked, Slots),
-    /// To [`Ask::Reserve`].
+    /// To [`Ask::Reserve`] for attributes.
     Reserved(Checked, Estimate),
+    /// To [`Ask::Reserve`] for an HTTP request, whose slots are held until it ends, also if its estimate is settled before.
+    ReservedHttp(Checked, Slots, Estimate),
     /// To [`Ask::Settle`].
     Settled(Settlement),
     /// To [`Ask::Inspect`].

@@ -220,7 +220,10 @@ impl Engine {
 
     /// Answers now if no server has to be asked.
     pub fn ask(self: &Arc<Self>, ask: Ask) -> Progress {
-        if let Ask::Check(Subject::Http(head)) | Ask::Acquire(Subject::Http(head)) = &ask {
+        if let Ask::Check(Subject::Http(head))
+        | Ask::Acquire(Subject::Http(head))
+        | Ask::Reserve(Subject::Http(head), _) = &ask
+        {
             self.look(&self.setup.rules.load(), head);
         }
         if let Some(source) = &self.source
@@ -288,6 +291,11 @@ impl Engine {
         let Some(limiter) = self.ready_limiter() else { return self.ask(Ask::Check(subject(head))) };
         self.look(&rules, head);
         self.check_head(&limiter, &rules.front, head)
+    }
+
+    /// The same for a request that is charged now and may turn out not to count: settling it at cost 0 gives the charge back.
+    pub fn reserve_http(self: &Arc<Self>, head: &mut Head) -> Progress {
+        self.ask(Ask::Reserve(Subject::Http(Box::new(std::mem::take(head))), None))
     }
 
     /// The limiter, if it has its rules and this process has connected.

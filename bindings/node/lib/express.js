@@ -62,6 +62,7 @@ function proceed(guard, passage, place, request, response, next) {
   try {
     if (!passage.allowed) return deny(guard, passage, place, request, response, next);
     incoming.setHeaders(response, passage.headers(place));
+    if (guard.seesResponses) incoming.whenAnswered(response, () => guard.settle(passage, request, response));
     if (guard.holdsSlots) incoming.whenOver(response, () => passage.release());
   } catch (error) {
     return next(error);

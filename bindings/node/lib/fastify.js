@@ -29,7 +29,7 @@ function rateLimit(app, options, done) {
     const { prefix: _, logLevel: __, ...rest } = settings;
     const guard = limit === undefined && limiter === undefined ? undefined : new Guard(HOST, limit, { ...rest, limiter });
     // Options of the one limit, not of those of routes.
-    const { by, name, cost, exempt, onDenied, ...common } = rest;
+    const { by, name, cost, countWhen, exempt, onDenied, ...common } = rest;
     app.decorate("rateLimiter", guard?.limiter ?? null);
     if (guard !== undefined) app.addHook("onRequest", hook(guard, (route) => route?.rateLimit === false));
     const guards = new Map();
@@ -86,6 +86,7 @@ function proceed(guard, passage, request, reply, done) {
   try {
     if (!passage.allowed) return deny(guard, passage, request, reply, done);
     set(reply, passage.headers(request.raw));
+    if (guard.seesResponses) incoming.whenAnswered(reply.raw, () => guard.settle(passage, request, reply));
     if (guard.holdsSlots) incoming.whenOver(reply.raw, () => passage.release());
   } catch (error) {
     return done(error);
@@ -99,8 +100,16 @@ function deny(guard, passage, request, reply, done) {
   reply.code(status);
   set(reply, headers);
   if (guard.onDenied === undefined) return void reply.send(body);
-  const answered = guard.onDenied(request, reply, passage.verdict);
-  if (answered instanceof Promise) answered.then((answer) => reply.sent || reply.send(answer), done);
+  // Fastify would answer with the status of the denial, as if nothing were wrong.
+  const fail = (error) => done(reply.code(500) && error);
+  try {
+    const answered = guard.onDenied(request, reply, passage.verdict);
+    if (answered instanceof Promise) answered.then((answer) => reply.sent || reply.send(answer), fail);
+    // As with Fastify's own handlers, one that returns nothing sends its answer itself.
+    else if (answered !== undefined && answered !== reply && !reply.sent) reply.send(answered);
+  } catch (error) {
+    fail(error);
+  }
 }
 
 function set(reply, flat) {

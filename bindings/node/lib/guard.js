@@ -3,6 +3,7 @@
 "use strict";
 
 const addon = require("./addon.js");
+const { promised } = require("./answers.js");
 const { cost: charge, nameOf } = require("./attributes.js");
 const { ConfigError, UsageError } = require("./errors.js");
 const { pageOf } = require("./layers.js");
@@ -12,6 +13,7 @@ const { KEY } = require("./rules.js");
 const { limiterFor } = require("./shared.js");
 const { Quota } = require("./quota.js");
 const { Verdict } = require("./verdict.js");
+const { SETTING, warn } = require("./warnings.js");
 
 /** Where inner layers find the outermost one, so that all limits are in one set of headers. */
 const LAYER = Symbol("tollkeeper.layer");
@@ -23,7 +25,7 @@ const LAYER = Symbol("tollkeeper.layer");
  */
 const carrier = (request) => request.rawHeaders ?? request;
 
-const OPTIONS = ["limit", "by", "limiter", "name", "exempt", "cost", "address", "onDenied", ...SETTINGS];
+const OPTIONS = ["limit", "by", "limiter", "name", "exempt", "cost", "address", "countWhen", "onDenied", ...SETTINGS];
 
 /** What to write instead of options of express-rate-limit and rate-limiter-flexible. */
 const INSTEAD = {
@@ -39,6 +41,9 @@ const INSTEAD = {
   standardHeaders: '`headers`, such as "draft-07" or "x-ratelimit-epoch"',
   legacyHeaders: '`headers`, such as "draft-07" or "x-ratelimit-epoch"',
   ipv6Subnet: "`ipv6Prefix`",
+  skipSuccessfulRequests: "`countWhen`, such as (request, response) => response.statusCode >= 400",
+  skipFailedRequests: "`countWhen`, such as (request, response) => response.statusCode < 400",
+  requestWasSuccessful: "`countWhen`, a function of the request and the response",
   passOnStoreError: "`on_store_failure` of a rule: open, closed or local",
 };
 
@@ -97,11 +102,18 @@ class Passage {
     addon.release(this.#page, this.#number);
   }
 
+  /** Gives back what the request was charged: it does not count. */
+  giveBack(isRemote) {
+    return promised(isRemote, (ticket) => addon.giveBack(this.#page, this.#number, ticket), nothing);
+  }
+
   // Not a private method: those cost every instance a property.
   static {
     joined = (outer, inner) => addon.join(outer.#page, outer.#number, inner.#page, inner.#number);
   }
 }
+
+const nothing = () => undefined;
 
 /** Names and values in turn; the values are the lines of a text from here on. There are none if no rule applied. */
 function fields(names, text, start) {
@@ -129,7 +141,9 @@ class Guard {
   #address;
   #by;
   #cost;
+  #countWhen;
   #exempt;
+  #hasWarned = false;
   #host;
   #passage;
   #watches;
@@ -137,14 +151,14 @@ class Guard {
   constructor(host, limit, options = {}) {
     if (isOptions(limit)) [limit, options] = [limit.limit, limit];
     known(host.name, options, OPTIONS, INSTEAD);
-    const { by, name, exempt = [], cost = 1, address, onDenied, limit: _, limiter, ...settings } = options;
+    const { by, name, exempt = [], cost = 1, address, countWhen, onDenied, limit: _, limiter, ...settings } = options;
     if ((limit === undefined) === (limiter === undefined)) {
       throw new UsageError('give either a limit, such as "100/min burst 20", or a limiter');
     }
     if (by !== undefined && typeof by !== "string" && typeof by !== "function") {
       throw new ConfigError(`by: must be an attribute such as "header.x-api-key|ip", or a function, not ${by}`);
     }
-    for (const [option, value] of Object.entries({ address, onDenied })) {
+    for (const [option, value] of Object.entries({ address, countWhen, onDenied })) {
       if (value !== undefined && typeof value !== "function") throw new ConfigError(`${option}: must be a function, not ${value}`);
     }
     if (limiter === undefined) {
@@ -157,6 +171,7 @@ class Guard {
       this.limiter = limiter;
     }
     this.onDenied = onDenied;
+    this.#countWhen = countWhen;
     this.#host = host;
     const names = headersOf(this.limiter);
     this.#passage = (text) => new Passage(text, names);
@@ -166,6 +181,29 @@ class Guard {
     // The result of a function is not the peer, which may be a proxy.
     this.#watches = address === undefined;
     this.#address = address ?? (this.limiter.trustsProxies ? host.peer : host.address);
+  }
+
+  /** Whether the responses decide which requests count: see `settle`. */
+  get seesResponses() {
+    return this.#countWhen !== undefined;
+  }
+
+  /**
+   * Gives the charge of a request back if its response does not count; `about` is what the framework's handlers get. If that cannot be
+   * found out, it counts.
+   */
+  async settle(passage, ...about) {
+    try {
+      const counts = this.#countWhen(...about);
+      // At once, if nothing has to be waited for.
+      if (isPromise(counts) ? await counts : counts) return;
+    } catch (error) {
+      if (!this.#hasWarned) warn(`countWhen failed, so requests count: ${error?.stack ?? error}`, SETTING);
+      this.#hasWarned = true;
+      return;
+    }
+    // What is wrong with a store is reported elsewhere, and the request counts then.
+    await passage.giveBack(this.limiter.isRemote).catch(nothing);
   }
 
   /** Whether requests hold slots until they end. */
@@ -210,6 +248,7 @@ class Guard {
       this.#known(request, needs, key),
       cost,
       this.#passage,
+      this.#countWhen !== undefined,
     );
     if (watched !== undefined) report(this.limiter);
     return answer;

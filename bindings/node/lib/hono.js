@@ -51,6 +51,7 @@ function rateLimit(limit, options) {
     if (passage.delay > 0) await new Promise((resolve) => afterDelay(passage.delay, resolve));
     try {
       await next();
+      if (guard.seesResponses) await guard.settle(passage, context);
     } finally {
       // If there is no event for the end of the response, it ends when it has been created.
       if (guard.holdsSlots && !outgoing) passage.release();
@@ -70,7 +71,18 @@ async function deny(guard, passage, context) {
   }
   context.status(status);
   set(context, headers);
-  return guard.onDenied(context, passage.verdict);
+  return completed(await guard.onDenied(context, passage.verdict), status, headers);
+}
+
+/** A response that was not made by the context has neither the status nor the headers of the denial. */
+function completed(response, status, headers) {
+  if (!(response instanceof Response)) return response;
+  const fields = new Headers(response.headers);
+  for (let index = 0; index < headers.length; index += 2) {
+    const name = headers[index];
+    if (name !== "content-type" && !fields.has(name)) fields.set(name, headers[index + 1]);
+  }
+  return new Response(response.body, { status: response.status === 200 ? status : response.status, headers: fields });
 }
 
 function set(context, flat) {

@@ -41,6 +41,24 @@ function whenOver(response, callback) {
   else response.once("close", callback);
 }
 
+/** Calls back once when the head of the response has been written; never if the connection ends before. */
+function whenAnswered(response, callback) {
+  let isOver = false;
+  const end = () => {
+    if (isOver || !response.headersSent) return;
+    isOver = true;
+    callback();
+  };
+  const { writeHead } = response;
+  response.writeHead = function (...head) {
+    const written = writeHead.apply(this, head);
+    end();
+    return written;
+  };
+  // For servers that write it in another way.
+  whenOver(response, end);
+}
+
 /** Sets headers that are names and values in turn. */
 function setHeaders(response, flat) {
   const { setHeader } = response;
@@ -57,4 +75,4 @@ function send(response, { status, headers, body }) {
   response.end(body);
 }
 
-module.exports = { headers, headersIn, peer, send, setHeaders, whenOver };
+module.exports = { headers, headersIn, peer, send, setHeaders, whenAnswered, whenOver };

@@ -24,6 +24,7 @@ function rateLimit(limit, options) {
     if (passage === undefined) return next();
     if (!passage.allowed) return deny(guard, passage, context);
     set(context, passage.headers(context.req));
+    if (guard.seesResponses) incoming.whenAnswered(context.res, () => guard.settle(passage, context));
     if (guard.holdsSlots) incoming.whenOver(context.res, () => passage.release());
     if (passage.delay > 0) await new Promise((resolve) => afterDelay(passage.delay, resolve));
     return next();

@@ -25,7 +25,7 @@ const itself = (answer) => answer;
 let needsOf;
 /** The names of its limit headers. */
 let headersOf;
-/** Decides an HTTP request, now or later. */
+/** Decides an HTTP request, now or later. If it may not count, its charge may be given back. */
 let checkHttp;
 /** The headers to pass with this request beside those that rules need; undefined for a request that is not looked at. */
 let watchedOf;
@@ -50,6 +50,7 @@ class Limiter {
   #limiter;
   #needs;
   #requests = 0;
+  #reserveHttp;
 
   /** Use `fromRules`, `fromFile` or `fromPostgres`. */
   constructor(limiter) {
@@ -57,7 +58,7 @@ class Limiter {
     for (const warning of limiter.warnings()) warn(warning, SETTING);
     this.#limiter = limiter;
     this.#check = limiter.checker();
-    this.#checkHttp = limiter.httpChecker(pages);
+    this.#checkHttp = limiter.httpChecker(pages, false);
     this.#headers = limiter.headerNames();
     this.#isRemote = limiter.isRemote;
     this.#follows = limiter.follows;
@@ -243,8 +244,8 @@ class Limiter {
     // Rules in Postgres may change at any time.
     needsOf = (limiter) => (limiter.#follows ? limiter.#limiter.needs() : (limiter.#needs ??= limiter.#limiter.needs()));
     headersOf = (limiter) => limiter.#headers;
-    checkHttp = (limiter, peer, method, target, headers, about, cost, make) => {
-      const check = limiter.#checkHttp;
+    checkHttp = (limiter, peer, method, target, headers, about, cost, make, mayNotCount) => {
+      const check = mayNotCount ? (limiter.#reserveHttp ??= limiter.#limiter.httpChecker(pages, true)) : limiter.#checkHttp;
       const mine = limiter.#isRemote ? ticket() : 0;
       let answer;
       try {

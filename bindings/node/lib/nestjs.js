@@ -77,6 +77,7 @@ class RateLimitGuard {
       throw new RateLimitExceeded(denial, passage.verdict);
     }
     set(res, passage.headers(raw(req)));
+    if (guard.seesResponses) incoming.whenAnswered(res.raw ?? res, () => guard.settle(passage, req, res));
     if (guard.holdsSlots) incoming.whenOver(res.raw ?? res, () => passage.release());
     if (passage.delay > 0) await new Promise((resolve) => afterDelay(passage.delay, resolve));
     return true;

@@ -18,7 +18,7 @@ use crate::call::string;
 use crate::errors::{Raised, misused, raise};
 use crate::exception::shown;
 use crate::hold::{Estimated, Held};
-use crate::layer::{Layer, PAGE, Pages};
+use crate::layer::{Holds, Layer, PAGE, Pages, Provisional};
 use crate::record::Record;
 use crate::verdict::{buckets, settlement, verdict};
 
@@ -200,8 +200,14 @@ pub(crate) fn answered(
 fn answer(engine: &Arc<Engine>, reply: Result<Reply, Error>, audience: Audience<'_>) -> Result<Answer, Error> {
     if let Audience::Middleware(pages) = audience {
         let layer = match reply {
-            Ok(Reply::Checked(checked)) => Layer::Verdict(checked, None),
-            Ok(Reply::Acquired(checked, slots)) => Layer::Verdict(checked, Some(slots)),
+            Ok(Reply::Checked(checked)) => Layer::Verdict(checked, Holds::default()),
+            Ok(Reply::Acquired(checked, slots)) => {
+                Layer::Verdict(checked, Holds { slots: Some(slots), ..Holds::default() })
+            }
+            Ok(Reply::ReservedHttp(checked, slots, estimate)) => {
+                let charge = Box::new(Provisional { engine: engine.clone(), estimate });
+                Layer::Verdict(checked, Holds { slots: Some(slots), charge: Some(charge) })
+            }
             Ok(_) => return Err(Error::new(Kind::Usage, "middleware only checks requests")),
             Err(Error { answer: Some(answer), .. }) => Layer::Refusal(*answer),
             Err(error) => return Err(error),
@@ -210,6 +216,8 @@ fn answer(engine: &Arc<Engine>, reply: Result<Reply, Error>, audience: Audience<
     }
     Ok(match reply? {
         Reply::Checked(checked) => Answer::Verdict(verdict(&checked)),
+        // A caller of the limiter has attributes.
+        Reply::ReservedHttp(checked, ..) => Answer::Verdict(verdict(&checked)),
         Reply::Acquired(checked, slots) => Answer::Permit(verdict(&checked), slots),
         Reply::Reserved(checked, estimate) => Answer::Reservation(engine.clone(), verdict(&checked), estimate),
         Reply::Settled(settled) => Answer::Text(settlement(&settled)),

@@ -94,6 +94,8 @@ impl Request for Costing<'_> {
 pub struct CheckHttp {
     pub(crate) engine: Arc<Engine>,
     pub(crate) pages: Rc<Pages>,
+    /// Whether charges may be given back.
+    pub(crate) may_not_count: bool,
     /// The request that is being read: each uses the memory of the one before.
     pub(crate) head: RefCell<Head>,
 }
@@ -102,10 +104,11 @@ impl Callee for CheckHttp {
     const NAME: &'static str = "checkHttp";
 
     fn call(&self, arguments: &Arguments) -> Result<sys::napi_value, Raised> {
-        let CheckHttp { engine, pages, head } = self;
+        let CheckHttp { engine, pages, may_not_count, head } = self;
         let (cost, ticket) = (arguments.whole(6)?, arguments.whole(7)?);
         let mut head = head.borrow_mut();
         let progress = match read(engine, &mut head, arguments, cost)? {
+            Ok(()) if *may_not_count => engine.reserve_http(&mut head),
             Ok(()) => engine.ask_http(&mut head),
             Err(error) => Progress::Ready(Err(error)),
         };

@@ -16,15 +16,31 @@ use napi::bindgen_prelude::External;
 use napi_derive::napi;
 use tollkeeper::http::{Answer, AnswerStyle, PlainAnswer};
 use tollkeeper::{Charge, Decision, Key, Row, Rule, Source, Terms, Timestamp, Verdict};
-use tollkeeper_engine::{Checked, Slots};
+use tollkeeper_engine::{Ask, Checked, Engine, Estimate, Slots};
 
+use crate::answers::{Answer as Answered, Audience, answered};
 use crate::clock::seconds;
+use crate::errors::Raised;
 use crate::record::Record;
 
-/// A verdict with the slots of the request, or a refusal because its identity is contradictory or missing.
+/// A verdict with what the request holds, or a refusal because its identity is contradictory or missing.
 pub(crate) enum Layer {
-    Verdict(Checked, Option<Slots>),
+    Verdict(Checked, Holds),
     Refusal(Answer),
+}
+
+/// What a request holds.
+#[derive(Default)]
+pub(crate) struct Holds {
+    pub(crate) slots: Option<Slots>,
+    /// What it was charged, if that may be given back. Boxed, because few are.
+    pub(crate) charge: Option<Box<Provisional>>,
+}
+
+/// The charge of a request that counts, unless it turns out that it does not.
+pub(crate) struct Provisional {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) estimate: Estimate,
 }
 
 /// Layers in the order of their answers.
@@ -49,7 +65,7 @@ struct Kept {
 }
 
 enum KeptLayer {
-    Verdict { rows: Range<usize>, now: Timestamp, style: AnswerStyle, slots: Option<Slots> },
+    Verdict { rows: Range<usize>, now: Timestamp, style: AnswerStyle, holds: Holds },
     Refusal(Answer),
 }
 
@@ -67,8 +83,8 @@ struct KeptRow {
 impl Kept {
     fn push(&mut self, layer: Layer) {
         let layer = match layer {
-            Layer::Verdict(Checked { verdict, now, style }, slots) => {
-                KeptLayer::Verdict { rows: self.push_rows(&verdict), now, style, slots }
+            Layer::Verdict(Checked { verdict, now, style }, holds) => {
+                KeptLayer::Verdict { rows: self.push_rows(&verdict), now, style, holds }
             }
             Layer::Refusal(answer) => KeptLayer::Refusal(answer),
         };
@@ -250,10 +266,24 @@ pub fn join(outer: &External<Rc<Page>>, number: u32, inner: &External<Rc<Page>>,
 #[napi]
 pub fn release(page: &External<Rc<Page>>, number: u32) {
     let released = match page.0.borrow_mut().layers.get_mut(number as usize) {
-        Some(KeptLayer::Verdict { slots, .. }) => slots.take(),
+        Some(KeptLayer::Verdict { holds, .. }) => holds.slots.take(),
         _ => None,
     };
     drop(released);
+}
+
+/// Gives back what the request was charged, once: it does not count. Returns nothing if that ends later, under this ticket.
+#[napi]
+pub fn give_back(page: &External<Rc<Page>>, number: u32, ticket: u32) -> Result<Option<Answered>, Raised> {
+    let charge = match page.0.borrow_mut().layers.get_mut(number as usize) {
+        Some(KeptLayer::Verdict { holds, .. }) => holds.charge.take(),
+        _ => None,
+    };
+    let Some(Provisional { engine, estimate }) = charge.map(|charge| *charge) else {
+        return Ok(Some(Answered::Flag(false)));
+    };
+    let progress = engine.ask(Ask::Settle(estimate, Some(0), Vec::new()));
+    answered(&engine, progress, Audience::Caller, ticket)
 }
 
 /// The verdict of a layer as from `check`; nothing for a refusal.

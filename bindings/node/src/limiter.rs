@@ -156,10 +156,11 @@ impl Limiter {
         Callable(Check(self.0.clone()))
     }
 
-    /// A function that decides HTTP requests: see [`CheckHttp`].
+    /// A function that decides HTTP requests, whose charges may be given back if they may not count: see [`CheckHttp`].
     #[napi]
-    pub fn http_checker(&self, pages: &External<Rc<Pages>>) -> Callable<CheckHttp> {
-        Callable(CheckHttp { engine: self.0.clone(), pages: Rc::clone(pages), head: RefCell::default() })
+    pub fn http_checker(&self, pages: &External<Rc<Pages>>, may_not_count: bool) -> Callable<CheckHttp> {
+        let (engine, pages, head) = (self.0.clone(), Rc::clone(pages), RefCell::default());
+        Callable(CheckHttp { engine, pages, may_not_count, head })
     }
 
     /// The names of the limit headers, in lower case.

@@ -33,3 +33,19 @@ test("Hono: a server that tells no address, and a function that does", async () 
   const bun = { requestIP: () => ({ address: "192.0.2.8" }) };
   assert.equal(await (await app.request("/by-address", {}, bun)).text(), "192.0.2.8");
 });
+
+// Responses that are not made by the context had the status 200, and neither `retry-after` nor limit headers.
+test("Hono: a denial in a response of its own", async () => {
+  const app = new Hono();
+  const own = { by: "global", name: "own", onDenied: (context, verdict) => new Response(`wait ${verdict.retryAfter > 0}`, { headers: { ratelimit: "mine" } }) };
+  app.use("/own", rateLimit("1/min", own));
+  app.use("/busy", rateLimit("1/min", { ...own, name: "busy", onDenied: () => Response.json({}, { status: 503, headers: { "retry-after": "7" } }) }));
+  app.get("/*", (context) => context.text("home"));
+  await app.request("/own");
+  const denied = await app.request("/own");
+  assert.deepEqual([denied.status, await denied.text(), denied.headers.get("ratelimit")], [429, "wait true", "mine"]);
+  assert(denied.headers.get("retry-after") > 0 && denied.headers.get("ratelimit-policy"));
+  await app.request("/busy");
+  const busy = await app.request("/busy");
+  assert.deepEqual([busy.status, busy.headers.get("retry-after"), busy.headers.get("content-type")], [503, "7", "application/json"]);
+});

@@ -2,25 +2,26 @@
 import "reflect-metadata";
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Catch, Controller, Get, HttpCode, Module, Post } from "@nestjs/common";
+import { Catch, Controller, Get, HttpCode, Module, Post, UnauthorizedException } from "@nestjs/common";
 import { NestFactory } from "@nestjs/core";
 import { ExpressAdapter } from "@nestjs/platform-express";
 import { FastifyAdapter } from "@nestjs/platform-fastify";
 import { RateLimit, RateLimitExceeded, RateLimitGuard, verdictOf } from "tollkeeper/nestjs";
 import { conforms } from "./web.mjs";
-import { serving } from "./world.mjs";
+import { serving, statuses } from "./world.mjs";
 
 function decorate(decorators, Class, name) {
   const descriptor = Object.getOwnPropertyDescriptor(Class.prototype, name);
   for (const decorator of decorators.reverse()) decorator(Class.prototype, name, descriptor);
 }
 
-async function application(adapter, { all, login, slow }, prepare = () => {}) {
+async function application(adapter, { all, login, slow, fails }, prepare = () => {}) {
   class Home {
     home() {
       return "home";
     }
     login() {
+      if (fails?.shift()) throw new UnauthorizedException();
       return "in";
     }
     slow() {
@@ -61,6 +62,18 @@ for (const [name, adapter] of [["Nest on Express", () => new ExpressAdapter()], 
     const filters = all?.[1] && "onDenied" in all[1];
     const limits = { all: all && asArguments(all), ...rest };
     return application(adapter, limits, (app) => filters && app.useGlobalFilters(new Denied()));
+  });
+
+  test(`${name}: only failures count`, async () => {
+    const countWhen = (request, response) => response.statusCode === 401;
+    const fails = [false, false, false, true, false, true];
+    await serving(
+      () => application(adapter, { login: ["2/min", { countWhen }], fails }),
+      async (url) => {
+        const found = await statuses(`${url}/login`, 7, { method: "POST" });
+        assert.deepEqual(found, [200, 200, 200, 401, 200, 401, 429]);
+      },
+    );
   });
 
   test(`${name}: a decorator names its limit after the handler`, async () => {

@@ -20,8 +20,12 @@ app.post("/login", rateLimit("5/min", { by: (request: Request) => request.get("x
 });
 app.use(rateLimit([Quota.perSecond(2), "100/day"], { by: async (request) => ({ id: request.ip }), onDenied: (request, response) => response.end() }));
 app.use(expressRateLimit({ limit: 5, store: new TollkeeperStore({ store: "memory:" }) }));
+app.post("/in", rateLimit("5/min", { countWhen: (request: Request, response) => request.ip !== undefined && response.statusCode === 401 }));
+app.use(rateLimit({ limit: "5/min", countWhen: async (request, response) => response.statusCode >= 400 }));
 // @ts-expect-error: not an option
 rateLimit("1/s", { windowMs: 1 });
+// @ts-expect-error: whether it counts, not which ones
+rateLimit("1/s", { countWhen: "failed" });
 // @ts-expect-error: one of a few styles
 rateLimit("1/s", { headers: "draft-1" });
 
@@ -29,6 +33,11 @@ const fastify = Fastify();
 await fastify.register(fastifyPlugin, { limit: "100/min", by: (request) => request.ip });
 fastify.get("/", { config: { rateLimit: "5/min" } }, async () => "home");
 fastify.get("/search", { config: { rateLimit: { limit: "5/min", by: "query.q" } }, onRequest: limited("1/s") }, async () => "found");
+
+fastify.post("/in", { onRequest: limited("5/min", { countWhen: (request, reply) => reply.statusCode === 401 }) }, async () => "in");
+koa<{ status: number }>("5/min", { countWhen: (context) => context.status === 401 });
+hono("5/min", { countWhen: (context) => context.res.status === 401 });
+new RateLimitGuard("5/min", { countWhen: (request, response) => response.statusCode === 401 });
 
 const middleware: (context: object, next: () => Promise<unknown>) => Promise<unknown> = koa("100/min");
 const honest = new Hono().use(hono("100/min", { by: (context) => context.req.header("x-user") }));

@@ -166,6 +166,92 @@ export function conforms(framework, listen) {
       assert.deepEqual([denied.status, await denied.text()], [429, "slow down: true"]);
       assert(denied.headers.get("retry-after"));
     }));
+
+  // Nest's guards are for its routes, and its errors have filters: see nestjs.test.mjs.
+  if (framework.startsWith("Nest")) return;
+
+  it("only responses that fail count", async (t) => {
+    const redis = await Redis.start();
+    t.after(() => redis.kill());
+    for (const settings of [{}, { store: redis.url, namespace: namespace(), timeout: 5 }]) {
+      const countWhen = counting(framework, (status) => status >= 400);
+      await application({ all: ["2/h", { countWhen, ...settings }] }, async (url) => {
+        assert.deepEqual(await statuses(url, 4), [200, 200, 200, 200]);
+        assert.deepEqual(await statuses(`${url}/nowhere`, 1), [404]);
+        assert.deepEqual(await statuses(url, 2), [200, 200]);
+        assert.deepEqual(await statuses(`${url}/nowhere`, 2), [404, 429]);
+        const denied = await fetch(url);
+        assert.equal(denied.status, 429);
+        assert(Number(denied.headers.get("retry-after")) > 0);
+      });
+    }
+  });
+
+  // Counting failures after the fact lets as many guesses pass as fit before the first one has failed.
+  it("many at the same time do not pass together", async () => {
+    let finish;
+    const slow = new Promise((resolve) => (finish = resolve));
+    const countWhen = counting(framework, async () => true);
+    await application({ all: ["5/h", { countWhen }], slow }, async (url) => {
+      let denied = 0;
+      const attempts = Array.from({ length: 100 }, async () => {
+        const { status } = await fetch(`${url}/slow`);
+        if (status === 429 && ++denied === 95) finish();
+        return status;
+      });
+      const found = (await Promise.all(attempts)).sort();
+      assert.deepEqual(found, [...Array(5).fill(200), ...Array(95).fill(429)]);
+    });
+  });
+
+  // Otherwise a guess would cost nothing: close the connection before it fails.
+  it("who goes away before the response has been counted", async (t) => {
+    const slow = new Promise(() => {});
+    const countWhen = counting(framework, () => false);
+    await application({ all: ["2/h", { countWhen }], slow }, async (url) => {
+      for (let attempt = 0; attempt < 2; attempt++) {
+        const leaving = new AbortController();
+        const asked = fetch(`${url}/slow`, { signal: leaving.signal }).catch(() => "left");
+        await new Promise((resolve) => setTimeout(resolve, 100));
+        leaving.abort();
+        assert.equal(await asked, "left");
+      }
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      assert.deepEqual(await statuses(url, 1), [429]);
+    });
+  });
+
+  it("a countWhen that fails is reported once, and its requests count", async (t) => {
+    const warnings = [];
+    const listen = (warning) => warnings.push(warning);
+    process.on("warning", listen);
+    t.after(() => process.off("warning", listen));
+    const countWhen = () => {
+      throw new Error("a bug");
+    };
+    await application({ all: ["2/h", { countWhen }] }, async (url) => {
+      assert.deepEqual(await statuses(url, 3), [200, 200, 429]);
+    });
+    await new Promise(setImmediate);
+    assert.deepEqual(warnings.map(({ code }) => code), ["TOLLKEEPER_SETTING"]);
+    assert.match(warnings[0].message, /^countWhen failed, so requests count: Error: a bug/);
+  });
+
+  it("an onDenied that fails lets nobody pass", () =>
+    application({ all: ["1/h", { onDenied: () => { throw new Error("a bug"); } }] }, async (url) => {
+      assert.deepEqual(await statuses(url, 3), [200, 500, 500]);
+    }));
+}
+
+/** Which statuses count, in the words of each framework. */
+function counting(framework, counts) {
+  const words = {
+    Express: (request, response) => counts(response.statusCode),
+    Fastify: (request, reply) => counts(reply.statusCode),
+    Koa: (context) => counts(context.status),
+    Hono: (context) => counts(context.res.status),
+  };
+  return words[framework.split(" ")[0]];
 }
 
 /** How each framework answers by itself. */
@@ -177,4 +263,3 @@ const limits = {
     Hono: (context, verdict) => context.text(`slow down: ${verdict.retryAfter > 0}`),
   },
 };
-

@@ -8,7 +8,7 @@ export interface Middleware<R = any> {
 }
 
 /** Limits requests: `app.use(rateLimit("100/min burst 20"))`, or on a route. */
-export function rateLimit<R = any>(limit: LimitLike, options?: RateLimitOptions<R>): Middleware<R>;
-export function rateLimit<R = any>(options: LimitOptions<R>): Middleware<R>;
+export function rateLimit<R = any>(limit: LimitLike, options?: RateLimitOptions<R, [request: R, response: any]>): Middleware<R>;
+export function rateLimit<R = any>(options: LimitOptions<R, [request: R, response: any]>): Middleware<R>;
 /** The verdict of all limits on a request so far. */
 export function verdictOf(request: object): Verdict | undefined;

@@ -1,10 +1,13 @@
-import type { FastifyPluginCallback, FastifyRequest, onRequestHookHandler } from "fastify";
+import type { FastifyPluginCallback, FastifyReply, FastifyRequest, onRequestHookHandler } from "fastify";
 import type { Limiter, LimitLike, LimitOptions, RateLimitOptions, Verdict } from "./middleware.js";
+
+/** What handlers get. */
+type Handled = [request: FastifyRequest, reply: FastifyReply];
 
 declare module "fastify" {
   interface FastifyContextConfig {
     /** The limit of this route; false for none. */
-    rateLimit?: LimitLike | LimitOptions<FastifyRequest> | false;
+    rateLimit?: LimitLike | LimitOptions<FastifyRequest, Handled> | false;
   }
   interface FastifyInstance {
     /** The limiter of all requests, if there is one. */
@@ -13,12 +16,12 @@ declare module "fastify" {
 }
 
 /** The options of the plugin. Without a limit it is there for those of routes. */
-export type RateLimitPluginOptions = RateLimitOptions<FastifyRequest> & { limit?: LimitLike; limiter?: Limiter };
+export type RateLimitPluginOptions = RateLimitOptions<FastifyRequest, Handled> & { limit?: LimitLike; limiter?: Limiter };
 
 /** The plugin: `await app.register(rateLimit, { limit: "100/min burst 20" })`. */
 export const rateLimit: FastifyPluginCallback<RateLimitPluginOptions>;
 /** A limit for one route: `{ onRequest: limited("5/min") }`. */
-export function limited(limit: LimitLike, options?: RateLimitOptions<FastifyRequest>): onRequestHookHandler;
-export function limited(options: LimitOptions<FastifyRequest>): onRequestHookHandler;
+export function limited(limit: LimitLike, options?: RateLimitOptions<FastifyRequest, Handled>): onRequestHookHandler;
+export function limited(options: LimitOptions<FastifyRequest, Handled>): onRequestHookHandler;
 /** The verdict of all limits on a request so far. */
 export function verdictOf(request: FastifyRequest): Verdict | undefined;

@@ -8,7 +8,7 @@ export interface Middleware<C = any> {
 }
 
 /** Limits requests: `app.use(rateLimit("100/min burst 20"))`. */
-export function rateLimit<C = any>(limit: LimitLike, options?: RateLimitOptions<C>): Middleware<C>;
-export function rateLimit<C = any>(options: LimitOptions<C>): Middleware<C>;
+export function rateLimit<C = any>(limit: LimitLike, options?: RateLimitOptions<C, [context: C]>): Middleware<C>;
+export function rateLimit<C = any>(options: LimitOptions<C, [context: C]>): Middleware<C>;
 /** The verdict of all limits on a request so far. */
 export function verdictOf(context: object): Verdict | undefined;

@@ -1,10 +1,13 @@
 import { type CanActivate, type ExecutionContext, HttpException } from "@nestjs/common";
 import type { Limiter, LimitLike, LimitOptions, RateLimitOptions, Verdict } from "./middleware.js";
 
+/** What handlers get. */
+type Handled = [request: any, response: any];
+
 /** Limits requests: `app.useGlobalGuards(new RateLimitGuard("100/min burst 20"))`. */
 export class RateLimitGuard implements CanActivate {
-  constructor(limit: LimitLike, options?: RateLimitOptions);
-  constructor(options: LimitOptions);
+  constructor(limit: LimitLike, options?: RateLimitOptions<any, Handled>);
+  constructor(options: LimitOptions<any, Handled>);
   /** For `close`, `inspect` and `reset`. */
   readonly limiter: Limiter;
   /** Where the request and the response are. Override it for GraphQL and others. */
@@ -13,7 +16,7 @@ export class RateLimitGuard implements CanActivate {
 }
 
 /** Limits a controller or a handler: `@RateLimit("5/min")`. */
-export function RateLimit(limit: LimitLike, options?: RateLimitOptions): ClassDecorator & MethodDecorator;
+export function RateLimit(limit: LimitLike, options?: RateLimitOptions<any, Handled>): ClassDecorator & MethodDecorator;
 
 /** A denied request, for exception filters. */
 export class RateLimitExceeded extends HttpException {

@@ -159,12 +159,26 @@ pub(crate) fn later(py: Python<'_>, engine: &Arc<Engine>, work: Work, shape: Sha
 
 /// Waits for an answer on this thread, without the interpreter's lock.
 pub(crate) fn wait(py: Python<'_>, engine: &Arc<Engine>, progress: Progress, shape: Shape) -> PyResult<Py<PyAny>> {
-    let reply = match progress {
-        Progress::Ready(reply) => reply,
-        Progress::Pending(work) => py.detach(|| work.wait()),
-    };
+    let reply = reply(py, progress);
     report(py, engine)?;
     python(py, engine, reply, shape)
+}
+
+/// The same, without telling the application what was logged meanwhile.
+pub(crate) fn unreported(
+    py: Python<'_>,
+    engine: &Arc<Engine>,
+    progress: Progress,
+    shape: Shape,
+) -> PyResult<Py<PyAny>> {
+    python(py, engine, reply(py, progress), shape)
+}
+
+fn reply(py: Python<'_>, progress: Progress) -> Result<Reply, Error> {
+    match progress {
+        Progress::Ready(reply) => reply,
+        Progress::Pending(work) => py.detach(|| work.wait()),
+    }
 }
 
 /// An answer as a Python object.
@@ -194,6 +208,10 @@ pub(crate) fn python(
         }
         (Reply::Reserved(checked, estimate), _) => {
             Reservation::new(py, engine.clone(), checked, estimate)?.into_pyobject(py)?.into_any().unbind()
+        }
+        (Reply::ReservedHttp(checked, slots, estimate), _) => {
+            let verdict = Verdict::provisional(engine.clone(), checked, slots, estimate);
+            verdict.into_pyobject(py)?.into_any().unbind()
         }
         (Reply::Settled(settlement), _) => Settlement::list(py, settlement)?.into_any(),
         (Reply::Buckets(buckets), _) => crate::limiter::buckets(py, buckets)?,

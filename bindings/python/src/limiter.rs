@@ -12,7 +12,7 @@ use tollkeeper_engine::{Ask, Engine, Head, Progress};
 use crate::clock::{ManualClock, seconds, timeout_text};
 use crate::cost::Cost;
 use crate::errors::raise;
-use crate::event_loop::{Shape, answered, later, python, wait};
+use crate::event_loop::{Shape, answered, later, python, unreported, wait};
 use crate::exception::{Given, named_key};
 use crate::notice::{log, report, warn};
 use crate::request::{Trouble, asgi_head, estimate, know, many, subject, wsgi_head};
@@ -362,10 +362,11 @@ impl Limiter {
 
     /// Returns leased tokens to the store. Called when the interpreter exits.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        if self.0.is_connected() {
-            self.now(py, Ask::Close)?;
+        if !self.0.is_connected() {
+            return Ok(());
         }
-        Ok(())
+        // Without reporting what is wrong with the store: to a process that ends it no longer matters.
+        unreported(py, &self.0, self.0.ask(Ask::Close), Shape::Plain).map(drop)
     }
 
     /// Replaces the rules; requests in flight finish with the old ones. Tokens missing from a bucket stay missing.
@@ -418,30 +419,33 @@ impl Limiter {
     }
 
     /// Decides an ASGI request: a verdict or a refusal if that needs no server, otherwise an awaitable.
-    #[pyo3(signature = (scope, known=None, cost=Cost::ONE))]
+    /// `may_not_count`: its charge may be given back by `Verdict._give_back`.
+    #[pyo3(signature = (scope, known=None, cost=Cost::ONE, may_not_count=false))]
     fn _check_asgi(
         &self,
         py: Python<'_>,
         scope: &Bound<'_, PyDict>,
         known: Option<&Bound<'_, PyDict>>,
         cost: Cost,
+        may_not_count: bool,
     ) -> PyResult<Py<PyAny>> {
-        match self.ask_http(py, asgi_head(scope, &self.0), known, cost)? {
+        match self.ask_http(py, asgi_head(scope, &self.0), known, cost, may_not_count)? {
             Progress::Ready(reply) => python(py, &self.0, reply, Shape::Http),
             Progress::Pending(work) => Ok(later(py, &self.0, work, Shape::Http)?.into_any()),
         }
     }
 
     /// Decides a WSGI request on this thread.
-    #[pyo3(signature = (environ, known=None, cost=Cost::ONE))]
+    #[pyo3(signature = (environ, known=None, cost=Cost::ONE, may_not_count=false))]
     fn _check_wsgi(
         &self,
         py: Python<'_>,
         environ: &Bound<'_, PyDict>,
         known: Option<&Bound<'_, PyDict>>,
         cost: Cost,
+        may_not_count: bool,
     ) -> PyResult<Py<PyAny>> {
-        let progress = self.ask_http(py, wsgi_head(environ, &self.0), known, cost)?;
+        let progress = self.ask_http(py, wsgi_head(environ, &self.0), known, cost, may_not_count)?;
         wait(py, &self.0, progress, Shape::Http)
     }
 }
@@ -464,6 +468,7 @@ impl Limiter {
         head: Result<Head, Trouble>,
         known: Option<&Bound<'_, PyDict>>,
         cost: Cost,
+        may_not_count: bool,
     ) -> PyResult<Progress> {
         let mut head = match head {
             Ok(head) => head,
@@ -472,7 +477,10 @@ impl Limiter {
         };
         head.set_cost(cost.0);
         know(&mut head, known)?;
-        let progress = self.0.ask_http(&mut head);
+        let progress = match may_not_count {
+            false => self.0.ask_http(&mut head),
+            true => self.0.reserve_http(&mut head),
+        };
         if let Some(notice) = self.0.take_notice() {
             log(py, &notice)?;
         }

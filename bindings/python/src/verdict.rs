@@ -1,14 +1,16 @@
 //! The answer for a request.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use tollkeeper::Row;
 use tollkeeper::http::Answer;
-use tollkeeper_engine::{Checked, Slots};
+use tollkeeper_engine::{Ask, Checked, Engine, Estimate, Progress, Slots};
 
+use crate::awaitable::Answered;
 use crate::clock::seconds;
+use crate::event_loop::{Shape, answered, wait};
 
 /// The answer for a request.
 #[pyclass(frozen, module = "tollkeeper")]
@@ -16,11 +18,31 @@ pub(crate) struct Verdict {
     pub(crate) checked: Checked,
     /// The slots it holds until the request ends, if a rule has slots.
     slots: Mutex<Option<Slots>>,
+    /// What it was charged, if that may be given back. Boxed, because few are.
+    charge: Option<Box<Provisional>>,
+}
+
+/// The charge of a request that counts, unless it turns out that it does not.
+struct Provisional {
+    engine: Arc<Engine>,
+    estimate: Mutex<Option<Estimate>>,
 }
 
 impl Verdict {
     pub(crate) fn new(checked: Checked, slots: Option<Slots>) -> Verdict {
-        Verdict { checked, slots: Mutex::new(slots) }
+        Verdict { checked, slots: Mutex::new(slots), charge: None }
+    }
+
+    pub(crate) fn provisional(engine: Arc<Engine>, checked: Checked, slots: Slots, estimate: Estimate) -> Verdict {
+        let charge = Provisional { engine, estimate: Mutex::new(Some(estimate)) };
+        Verdict { charge: Some(Box::new(charge)), ..Verdict::new(checked, Some(slots)) }
+    }
+
+    /// Gives the charge back, once. There may be none.
+    fn given_back(&self) -> Option<(&Arc<Engine>, Progress)> {
+        let Provisional { engine, estimate } = &**self.charge.as_ref()?;
+        let estimate = estimate.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        Some((engine, engine.ask(Ask::Settle(estimate, Some(0), Vec::new()))))
     }
 }
 
@@ -103,6 +125,22 @@ impl Verdict {
     /// Releases the slots: the request has ended.
     fn _release(&self) {
         drop(self.slots.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    /// Gives back what the request was charged: it does not count. Without that, it does. An awaitable.
+    fn _give_back(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match self.given_back() {
+            Some((engine, progress)) => answered(py, engine, progress, Shape::Plain),
+            None => Ok(Answered::ready(py.None()).into_pyobject(py)?.into_any().unbind()),
+        }
+    }
+
+    /// The same, blocking this thread.
+    fn _give_back_sync(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match self.given_back() {
+            Some((engine, progress)) => wait(py, engine, progress, Shape::Plain),
+            None => Ok(py.None()),
+        }
     }
 
     fn __bool__(&self) -> bool {

@@ -161,3 +161,90 @@ def test_rules_of_the_middleware(tmp_path: Any) -> None:
 def test_settings_that_make_no_sense_are_named(config: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         middleware(home, **config)
+
+
+def failed(response: HttpResponse) -> bool:
+    return response.status_code != 302
+
+
+def test_only_logins_that_fail_count() -> None:
+    """Django's form shows itself again, with 200, when a password is wrong."""
+    from django.core.exceptions import PermissionDenied
+
+    def answer(request: HttpRequest) -> HttpResponse:
+        password = request.GET["password"]
+        if password == "raise":
+            raise PermissionDenied
+        return HttpResponse(status=302 if password == "right" else 200)
+
+    async def answer_later(request: HttpRequest) -> HttpResponse:
+        await asyncio.sleep(0)
+        return answer(request)
+
+    seen: list[int] = []
+
+    async def failed_later(response: HttpResponse) -> bool:
+        seen.append(response.status_code)
+        return failed(response)
+
+    passwords = ["right", "right", "right", "wrong", "right", "raise", "right"]
+    view = Limits()("2/h", by="ip", count_when=failed)(answer)
+    codes = []
+    for password in passwords:
+        try:
+            codes.append(view(RequestFactory().get(f"/?password={password}")).status_code)
+        except PermissionDenied:
+            codes.append(403)
+    assert codes == [302, 302, 302, 200, 302, 403, 429]
+
+    async def main() -> list[int]:
+        later = Limits()("2/h", by="ip", count_when=failed_later)(answer_later)
+        codes = []
+        for password in passwords:
+            try:
+                codes.append((await later(AsyncRequestFactory().get(f"/?password={password}"))).status_code)
+            except PermissionDenied:
+                codes.append(403)
+        return codes
+
+    assert asyncio.run(main()) == [302, 302, 302, 200, 302, 403, 429] and seen == [302, 302, 302, 200, 302, 403]
+    config = {"limit": "2/h", "count_when": failed}
+    with override_settings(TOLLKEEPER=config):
+        site = RateLimitMiddleware(answer)
+        found = [site(RequestFactory().get(f"/?password={password}")).status_code for password in ["right", "right", "wrong", "right"]]
+        assert found == [302, 302, 200, 302]
+        found = [site(RequestFactory().get(f"/?password={password}")).status_code for password in ["wrong", "right"]]
+        assert found == [200, 429]
+
+
+def test_a_denial_in_the_words_of_the_application() -> None:
+    def answer(request: HttpRequest, verdict: Any) -> Any:
+        assert not verdict.allowed
+        own = {"retry-after": "7", "ratelimit": "mine"} if request.path == "/own" else {}
+        return "no response" if request.path == "/broken" else HttpResponse("slow down", headers=own)
+
+    async def answer_later(request: HttpRequest, verdict: Any) -> Any:
+        return answer(request, verdict)
+
+    view = Limits()("1/h", name="a", on_denied=answer)(home)
+    view(RequestFactory().get("/"))
+    denied = view(RequestFactory().get("/"))
+    assert denied.status_code == 429 and denied.content == b"slow down" and int(denied["retry-after"]) > 0
+    assert denied["ratelimit"].startswith('"a";r=0') and denied["cache-control"] == "no-store"
+    denied = view(RequestFactory().get("/own"))
+    assert (denied["retry-after"], denied["ratelimit"]) == ("7", "mine") and denied["ratelimit-policy"]
+    with pytest.raises(UsageError, match="on_denied: must return a HttpResponse"):
+        view(RequestFactory().get("/broken"))
+
+    async def home_later(_request: HttpRequest) -> HttpResponse:
+        return HttpResponse("home")
+
+    async def main() -> Any:
+        later = Limits()("1/h", on_denied=answer_later)(home_later)
+        await later(AsyncRequestFactory().get("/"))
+        return await later(AsyncRequestFactory().get("/"))
+
+    assert asyncio.run(main()).content == b"slow down"
+    with override_settings(TOLLKEEPER={"limit": "1/h", "on_denied": answer}):
+        site = RateLimitMiddleware(home)
+        assert [site(RequestFactory().get("/")).content for _ in range(2)] == [b"home", b"slow down"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
+from ._counting import ResponseHead, checked_function
 from ._errors import ConfigError, UsageError
 from ._rules import By, LimitLike, checked_cost, cost_of, rules_of
 from ._tollkeeper import Collector, Limiter, Sender, Verdict
@@ -34,6 +35,11 @@ class Middleware(Generic[_App, _Request]):
     :param store: ``"memory:"`` (each process counts separately) or ``"redis://..."`` (all count together).
     :param exempt: paths that are not limited, or a function of the scope or environment; it may be async in ASGI.
     :param cost: what a request costs, or a function of the scope or environment; it may be async in ASGI.
+    :param count_when: a function of the response that tells whether the request counts: ``lambda response: response.status_code >= 400``
+        counts failures only. It may be async in ASGI.
+    :param on_denied: answers denied requests: a function of the scope or environment and the verdict that returns an ASGI or WSGI
+        application, such as a response of the framework, or None for the usual answer; it may be async in ASGI. Status and headers of
+        the denial are added, unless the response has others.
     :param timeout: how long Redis may take, in seconds; the others are settings of ``Limiter.from_rules`` as well.
     """
 
@@ -51,6 +57,8 @@ class Middleware(Generic[_App, _Request]):
         store: str = "memory:",
         exempt: Iterable[str] | Callable[[_Request], Any] = (),
         cost: int | Callable[[_Request], Any] = 1,
+        count_when: Callable[[ResponseHead], Any] | None = None,
+        on_denied: Callable[[_Request, Verdict], Any] | None = None,
         # By name, because type checkers do not follow **settings through add_middleware.
         timeout: float | str | None = None,
         max_keys: int | None = None,
@@ -86,6 +94,8 @@ class Middleware(Generic[_App, _Request]):
         self._key = by if callable(by) else None
         self._exempt = _exemption(exempt)
         self._cost = checked_cost(cost)
+        self._count_when = checked_function(count_when, "count_when")
+        self._on_denied = checked_function(on_denied, "on_denied")
 
     def _is_exempt(self, request: Any) -> Any:
         """Whether a request is not limited, or an awaitable of that."""

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from ._counting import checked_function
 from ._errors import UsageError
 from ._rules import By, LimitLike, checked_cost, lines, rules_of
 from ._tollkeeper import Limiter
@@ -51,13 +52,24 @@ class Limits:
 class RouteLimit:
     """One ``limit(...)``."""
 
-    def __init__(self, limits: Limits, limit: LimitLike, by: By, name: str | None, cost: Any) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        limit: LimitLike,
+        by: By,
+        name: str | None,
+        cost: Any,
+        count_when: Callable[[Any], Any] | None,
+        on_denied: Callable[..., Any] | None,
+    ) -> None:
         limit = lines(limit)
         if not limit:
             raise UsageError("the limit is missing; write for example limit(\"5/min\")")
         self.limits = limits
         self.by = by
         self.cost = checked_cost(cost)
+        self.count_when: Callable[[Any], Any] | None = checked_function(count_when, "count_when")
+        self.on_denied: Callable[..., Any] | None = checked_function(on_denied, "on_denied")
         self._limit = limit
         self._name = name
         self._known: dict[str, str] = {}

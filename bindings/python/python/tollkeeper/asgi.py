@@ -13,14 +13,16 @@ from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 from typing import Any
 
+from . import _denied
 from ._awaited import awaited
+from ._counting import COUNTING, Counting, ResponseHead
 from ._errors import UsageError
 from ._identity import key_of, name_of
 from ._middleware import LAYER, Middleware, verdict_of
 from ._rules import KEY
 from ._tollkeeper import Refusal, Sender, Verdict
 
-__all__ = ["RateLimitMiddleware", "verdict_of"]
+__all__ = ["RateLimitMiddleware", "ResponseHead", "verdict_of"]
 
 # Defined as in Starlette and others, so that type checkers accept either.
 Scope = Any
@@ -46,13 +48,20 @@ class RateLimitMiddleware(Middleware[ASGIApp, Scope]):
             await self.limiter._follow()
         known = await self._known(scope) if self._key is not None or self.limiter._needs_user() else None
         cost = self._cost if isinstance(self._cost, int) else await awaited(self._cost_of(scope))
-        answer = self.limiter._check_asgi(scope, known, cost)
+        count_when = self._count_when
+        answer = self.limiter._check_asgi(scope, known, cost, count_when is not None)
         verdict: Verdict | Refusal = answer if isinstance(answer, DECIDED) else await answer
         outer = scope.get(LAYER)
         if not verdict.allowed:
-            await deny(verdict, scope, receive, send, outer)
+            await deny(verdict, scope, receive, send, outer, self._on_denied)
             return
         assert isinstance(verdict, Verdict)
+        counting = None
+        if count_when is not None:
+            shown: Counting | None = scope.get(COUNTING)
+            if shown is None:
+                scope[COUNTING] = send = shown = counting = Counting(send)
+            shown.add(verdict, count_when)
         if outer is None:
             scope[LAYER] = send = Sender(send, verdict)
         else:
@@ -62,6 +71,11 @@ class RateLimitMiddleware(Middleware[ASGIApp, Scope]):
             if delay:
                 await asyncio.sleep(delay)
             await self.app(scope, receive, send)
+        except Exception:
+            if counting is not None:
+                # What it becomes outside of this.
+                await counting.decide(500)
+            raise
         finally:
             verdict._release()
 
@@ -92,20 +106,34 @@ _NOBODY = object()
 DECIDED = (Verdict, Refusal)
 
 
-async def deny(verdict: Verdict | Refusal, scope: Scope, receive: Receive, send: Send, outer: Any) -> None:
+async def deny(
+    verdict: Verdict | Refusal, scope: Scope, receive: Receive, send: Send, outer: Any, on_denied: Callable[..., Any] | None
+) -> None:
     """Responds to a denied request."""
     if outer is not None and isinstance(verdict, Verdict):
         outer.add(verdict)
     status, headers, body = verdict._denial(outer is None)
+    if on_denied is not None and isinstance(verdict, Verdict) and can_respond(scope):
+        response = await awaited(on_denied(scope, verdict))
+        if response is not None:
+            if scope["type"] == "websocket":
+                await receive()
+            await response(scope, receive, _denied.sender(send, status, headers))
+            return
     headers.append((b"content-length", str(len(body)).encode()))
     if scope["type"] == "http":
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
         return
     await receive()
-    if "websocket.http.response" in (scope.get("extensions") or {}):
+    if can_respond(scope):
         await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
         await send({"type": "websocket.http.response.body", "body": body})
     else:
         # Before the handshake is accepted, servers turn this into a 403.
         await send({"type": "websocket.close", "code": TRY_AGAIN_LATER, "reason": "rate limited"})
+
+
+def can_respond(scope: Scope) -> bool:
+    """Whether the server can answer with a response: not all can answer a handshake with one."""
+    return scope["type"] == "http" or "websocket.http.response" in (scope.get("extensions") or {})

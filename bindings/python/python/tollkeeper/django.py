@@ -17,11 +17,15 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.multipartparser import MultiPartParserError
+from django.http.response import HttpResponseBase
 from django.utils.decorators import sync_and_async_middleware
 
-from . import _routes
+from . import _denied, _routes
 from ._awaited import at_once, awaited
+from ._counting import decide, decide_sync
 from ._errors import UsageError
 from ._identity import key_of, name_of
 from ._middleware import Middleware
@@ -53,15 +57,26 @@ class Limits(_routes.Limits):
     """Limits for views, with their store and settings: ``limit = Limits(store="redis://127.0.0.1:6379")``."""
 
     def __call__(
-        self, limit: LimitLike, *, by: By = None, name: str | None = None, cost: int | Callable[[Any], Any] = 1
+        self,
+        limit: LimitLike,
+        *,
+        by: By = None,
+        name: str | None = None,
+        cost: int | Callable[[Any], Any] = 1,
+        count_when: Callable[[Any], Any] | None = None,
+        on_denied: Callable[[HttpRequest, Verdict], Any] | None = None,
     ) -> Callable[[_View], _View]:
         """A decorator that limits the view it is put on.
 
         :param by: an attribute such as ``"header.x-api-key|ip"`` or ``"user"``; or a function of the request, sync or (for async
             views) async, that returns a key. The client's address by default.
         :param name: a name shared by several views, which then count together.
+        :param count_when: a function of the response, async only for async views, that tells whether the request counts: ``lambda
+            response: response.status_code == 200`` counts the logins that Django's form refuses.
+        :param on_denied: answers denied requests: a function of the request and the verdict, async only for async views, that returns
+            a response, or None for the usual answer. Status and headers of the denial are added, unless it has others.
         """
-        route_limit = RouteLimit(self, limit, by, name, cost)
+        route_limit = RouteLimit(self, limit, by, name, cost, count_when, on_denied)
 
         def decorate(view: _View) -> _View:
             if inspect.iscoroutinefunction(view):
@@ -71,17 +86,26 @@ class Limits(_routes.Limits):
                     limiter, known, key, cost = _question(route_limit, view, request)
                     if key is not None:
                         known[KEY] = key_of(await awaited(key))
-                    verdict = await _ask(limiter, request, known, await awaited(cost))
+                    count_when = route_limit.count_when
+                    verdict = await _ask(limiter, request, known, await awaited(cost), count_when)
                     layer, is_outermost = _layer(request)
-                    denied = _denied(verdict, layer)
-                    if denied is None:
+                    _add(layer, verdict)
+                    if not verdict.allowed:
+                        response = _denial(verdict, await awaited(_answer(route_limit.on_denied, request, verdict)))
+                    else:
                         try:
                             if verdict.delay:
                                 await asyncio.sleep(verdict.delay)
-                            denied = await view(request, *args, **kwargs)
+                            response = await view(request, *args, **kwargs)
+                        except Exception as error:
+                            if count_when is not None:
+                                await decide(verdict, count_when, HttpResponse(status=_status_of(error)))
+                            raise
                         finally:
                             verdict._release()
-                    return _with_limits(layer, denied) if is_outermost else denied
+                        if count_when is not None:
+                            await decide(verdict, count_when, response)
+                    return _with_limits(layer, response) if is_outermost else response
 
                 return limited_async  # type: ignore[return-value]
 
@@ -90,17 +114,26 @@ class Limits(_routes.Limits):
                 limiter, known, key, cost = _question(route_limit, view, request)
                 if key is not None:
                     known[KEY] = key_of(at_once(key, "by"))
-                verdict = _ask_sync(limiter, request, known, at_once(cost, "cost"))
+                count_when = route_limit.count_when
+                verdict = _ask_sync(limiter, request, known, at_once(cost, "cost"), count_when)
                 layer, is_outermost = _layer(request)
-                denied = _denied(verdict, layer)
-                if denied is None:
+                _add(layer, verdict)
+                if not verdict.allowed:
+                    response = _denial(verdict, at_once(_answer(route_limit.on_denied, request, verdict), "on_denied"))
+                else:
                     try:
                         if verdict.delay:
                             time.sleep(verdict.delay)
-                        denied = view(request, *args, **kwargs)
+                        response = view(request, *args, **kwargs)
+                    except Exception as error:
+                        if count_when is not None:
+                            decide_sync(verdict, count_when, HttpResponse(status=_status_of(error)))
+                        raise
                     finally:
                         verdict._release()
-                return _with_limits(layer, denied) if is_outermost else denied
+                    if count_when is not None:
+                        decide_sync(verdict, count_when, response)
+                return _with_limits(layer, response) if is_outermost else response
 
             return limited  # type: ignore[return-value]
 
@@ -129,7 +162,7 @@ def _configured() -> _Site:
         raise UsageError(
             'settings.TOLLKEEPER: write one of limit, rules, file or limiter, for example TOLLKEEPER = {"limit": "100/min burst 20"}'
         )
-    names = [*_SOURCES, "by", "name", "exempt", "cost", "store", *_SETTINGS]
+    names = [*_SOURCES, "by", "name", "exempt", "cost", "count_when", "on_denied", "store", *_SETTINGS]
     for unknown in (name for name in config if name not in names):
         raise UsageError(f"settings.TOLLKEEPER: there is no setting {unknown!r}; use one of {', '.join(names)}")
     if "file" in config:
@@ -144,7 +177,7 @@ def _configured() -> _Site:
 @sync_and_async_middleware
 def RateLimitMiddleware(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
     """Limits all requests by ``settings.TOLLKEEPER``: ``limit`` and ``by``, ``rules``, ``file`` or ``limiter``; ``exempt``, ``cost``,
-    and the settings of ``Limiter.from_rules``. For limits by ``user`` put it behind ``AuthenticationMiddleware``."""
+    ``count_when``, ``on_denied``, and the settings of ``Limiter.from_rules``. For limits by ``user`` put it behind ``AuthenticationMiddleware``."""
     site = _configured()
     limiter = site.limiter
 
@@ -159,16 +192,20 @@ def RateLimitMiddleware(get_response: Callable[[HttpRequest], Any]) -> Callable[
             known: dict[str, Any] = {} if key is None else {KEY: key_of(await awaited(key))}
             if limiter._needs_user():
                 known["user"] = name_of(await request.auser()) if hasattr(request, "auser") else _user(request)
-            verdict = await _ask(limiter, request, known, await awaited(cost))
+            verdict = await _ask(limiter, request, known, await awaited(cost), site._count_when)
             layer, _ = _layer(request)
-            response: Any = _denied(verdict, layer)
-            if response is None:
+            _add(layer, verdict)
+            if not verdict.allowed:
+                response = _denial(verdict, await awaited(_answer(site._on_denied, request, verdict)))
+            else:
                 try:
                     if verdict.delay:
                         await asyncio.sleep(verdict.delay)
                     response = await get_response(request)
                 finally:
                     verdict._release()
+                if site._count_when is not None:
+                    await decide(verdict, site._count_when, response)
             return _with_limits(layer, response)
 
         return limited_async
@@ -182,16 +219,20 @@ def RateLimitMiddleware(get_response: Callable[[HttpRequest], Any]) -> Callable[
         known: dict[str, Any] = {} if key is None else {KEY: key_of(at_once(key, "by"))}
         if limiter._needs_user():
             known["user"] = _user(request)
-        verdict = _ask_sync(limiter, request, known, at_once(cost, "cost"))
+        verdict = _ask_sync(limiter, request, known, at_once(cost, "cost"), site._count_when)
         layer, _ = _layer(request)
-        response: Any = _denied(verdict, layer)
-        if response is None:
+        _add(layer, verdict)
+        if not verdict.allowed:
+            response = _denial(verdict, at_once(_answer(site._on_denied, request, verdict), "on_denied"))
+        else:
             try:
                 if verdict.delay:
                     time.sleep(verdict.delay)
                 response = get_response(request)
             finally:
                 verdict._release()
+            if site._count_when is not None:
+                decide_sync(verdict, site._count_when, response)
         return _with_limits(layer, response)
 
     return limited
@@ -212,16 +253,20 @@ def _question(
     return limiter, known, by(request) if callable(by) else None, cost_of(route_limit.cost, request)
 
 
-def _ask_sync(limiter: Limiter, request: HttpRequest, known: dict[str, Any], cost: int) -> Any:
+def _ask_sync(
+    limiter: Limiter, request: HttpRequest, known: dict[str, Any], cost: int, count_when: Callable[[Any], Any] | None
+) -> Any:
     # Also under ASGI, where sync views run in threads: META has the server's values, with WSGI's names.
-    return limiter._check_wsgi(request.META, known, cost)
+    return limiter._check_wsgi(request.META, known, cost, count_when is not None)
 
 
-async def _ask(limiter: Limiter, request: HttpRequest, known: dict[str, Any], cost: int) -> Any:
+async def _ask(
+    limiter: Limiter, request: HttpRequest, known: dict[str, Any], cost: int, count_when: Callable[[Any], Any] | None
+) -> Any:
     scope = getattr(request, "scope", None)
     if scope is None:
-        return limiter._check_wsgi(request.META, known, cost)
-    answer = limiter._check_asgi(scope, known, cost)
+        return limiter._check_wsgi(request.META, known, cost, count_when is not None)
+    answer = limiter._check_asgi(scope, known, cost, count_when is not None)
     return answer if isinstance(answer, (Verdict, Refusal)) else await answer
 
 
@@ -240,20 +285,46 @@ def verdict_of(request: HttpRequest) -> Verdict | None:
     return None if layer is None else layer.verdict
 
 
-def _denied(verdict: Verdict | Refusal, layer: Collector) -> HttpResponse | None:
+def _add(layer: Collector, verdict: Verdict | Refusal) -> None:
     if isinstance(verdict, Verdict):
         layer.add(verdict)
-    if verdict.allowed:
-        return None
+
+
+def _answer(on_denied: Callable[..., Any] | None, request: HttpRequest, verdict: Verdict | Refusal) -> Any:
+    """The application's own answer to a denied request, or an awaitable of it."""
+    return None if on_denied is None or not isinstance(verdict, Verdict) else on_denied(request, verdict)
+
+
+def _denial(verdict: Verdict | Refusal, answer: Any) -> Any:
     status, fields, body = verdict._denial(False)
-    response = HttpResponse(body, status=status)
-    for name, value in texts(fields):
-        response[name] = value
-    return response
+    if answer is None:
+        response = HttpResponse(body, status=status)
+        for name, value in texts(fields):
+            response[name] = value
+        return response
+    _denied.require(answer, HttpResponseBase)
+    _denied.keep_own(answer)
+    answer.status_code = _denied.status_of(answer.status_code, status)
+    _denied.complete(answer.headers, texts(fields))
+    return answer
+
+
+#: What Django makes of exceptions; any other one is a 500.
+_STATUSES: dict[type[Exception], int] = {
+    Http404: 404,
+    PermissionDenied: 403,
+    BadRequest: 400,
+    SuspiciousOperation: 400,
+    MultiPartParserError: 400,
+}
+
+
+def _status_of(error: Exception) -> int:
+    return next((status for kind, status in _STATUSES.items() if isinstance(error, kind)), 500)
 
 
 def _with_limits(layer: Collector, response: Any) -> Any:
-    for name, value in layer.headers():
+    for name, value in _denied.without_own(response, layer.headers()):
         response[name] = value
     return response
 

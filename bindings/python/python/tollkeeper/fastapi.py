@@ -17,8 +17,10 @@ from starlette.exceptions import HTTPException, WebSocketException
 from starlette.requests import HTTPConnection, Request
 from starlette.routing import BaseRoute
 
-from . import _routes
+from . import _denied, _routes
 from ._awaited import awaited
+from ._counting import COUNTING, Counting, CountingMiddleware, ResponseHead
+from ._errors import UsageError
 from ._identity import key_of
 from ._middleware import LAYER, verdict_of
 from ._routes import ROUTE, RouteLimit
@@ -26,7 +28,7 @@ from ._rules import KEY, By, LimitLike, cost_of, texts
 from ._tollkeeper import Collector, Limiter, Refusal, Verdict
 from .asgi import DECIDED, TRY_AGAIN_LATER, user_of
 
-__all__ = ["RESPONSES", "Limits", "RateLimitExceeded", "limit", "verdict_of"]
+__all__ = ["RESPONSES", "CountingMiddleware", "Limits", "RateLimitExceeded", "limit", "verdict_of"]
 
 #: The 429 of a limited operation in OpenAPI. Added automatically; for ``responses=`` if a route is documented by hand.
 RESPONSES: dict[Union[int, str], dict[str, Any]] = {
@@ -75,6 +77,17 @@ class RateLimitExceeded(HTTPException):
         self.body = body
 
 
+class _Answered(RateLimitExceeded):
+    """One that the application answers."""
+
+    response: Response
+
+
+async def _given(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, _Answered)
+    return error.response
+
+
 async def _answer(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RateLimitExceeded)
     return Response(error.body, status_code=error.status_code, headers=dict(error.headers or {}))
@@ -93,15 +106,21 @@ class Limits(_routes.Limits):
         by: By = None,
         name: Optional[str] = None,
         cost: Union[int, Callable[[HTTPConnection], Any]] = 1,
+        count_when: Optional[Callable[[ResponseHead], Any]] = None,
+        on_denied: Optional[Callable[[Request, Verdict], Any]] = None,
     ) -> Callable[..., Any]:
         """A dependency that limits the route it is used on: ``Depends(limit("5/min", by="ip"))``.
 
         :param by: an attribute such as ``"header.x-api-key|ip"`` or ``"user"``; a dependency, whose value names the client; or a
             function of the request. The client's address by default.
         :param name: a name shared by several routes, which then count together.
+        :param count_when: a function of the response, sync or async, that tells whether the request counts: ``lambda response:
+            response.status_code == 401`` counts failed logins only. It needs ``app.add_middleware(CountingMiddleware)``.
+        :param on_denied: answers denied requests: a function of the request and the verdict, sync or async, that returns a response, or
+            None for the usual answer. Status and headers of the denial are added, unless it has others.
         """
         _document()
-        route_limit = RouteLimit(self, limit, by, name, cost)
+        route_limit = RouteLimit(self, limit, by, name, cost, count_when, on_denied)
         if callable(by) and not _takes_request(by):
             # A normal dependency: it may have dependencies, and is evaluated once per request.
             async def with_key(connection: HTTPConnection, response: Response, key: Any = Depends(by)) -> Verdict:
@@ -160,7 +179,9 @@ async def _enforce(
     limiter, rule = route_limit.rule_for(_route_of(scope))
     known[ROUTE] = rule
     cost = await awaited(cost_of(route_limit.cost, connection))
-    answer = limiter._check_asgi(scope, known, cost)
+    count_when = route_limit.count_when
+    counting = None if count_when is None else _counting(scope)
+    answer = limiter._check_asgi(scope, known, cost, counting is not None)
     verdict: Union[Verdict, Refusal] = answer if isinstance(answer, DECIDED) else await answer
     layer = scope.get(LAYER)
     if isinstance(verdict, Verdict):
@@ -170,20 +191,47 @@ async def _enforce(
     if not verdict.allowed:
         if scope["type"] == "websocket":
             raise WebSocketException(code=TRY_AGAIN_LATER, reason="rate limited")
-        error = RateLimitExceeded(verdict, limits=False)
+        own = None
+        if route_limit.on_denied is not None and isinstance(verdict, Verdict):
+            own = await awaited(route_limit.on_denied(connection, verdict))
+        error = (RateLimitExceeded if own is None else _Answered)(verdict, limits=False)
         if isinstance(layer, Collector):
             error.headers = {**dict(error.headers or {}), **dict(layer.headers())}
+        if isinstance(error, _Answered):
+            error.response = _completed(own, error)
         handlers = scope.get("starlette.exception_handlers")
         if handlers:
             handlers[0].setdefault(RateLimitExceeded, _answer)
+            handlers[0].setdefault(_Answered, _given)
         raise error
     assert isinstance(verdict, Verdict)
+    if counting is not None and count_when is not None:
+        counting.add(verdict, count_when)
     if isinstance(layer, Collector):
         for name, value in layer.headers():
             response.headers[name] = value
     if verdict.delay:
         await asyncio.sleep(verdict.delay)
     return verdict
+
+
+def _completed(response: Any, error: _Answered) -> Response:
+    """The application's own answer to a denied request."""
+    _denied.require(response, Response)
+    answer: Response = response
+    answer.status_code = _denied.status_of(answer.status_code, error.status_code)
+    _denied.complete(answer.headers, list((error.headers or {}).items()))
+    return answer
+
+
+def _counting(scope: Any) -> Counting:
+    counting: Optional[Counting] = scope.get(COUNTING)
+    if counting is None:
+        raise UsageError(
+            "count_when: a dependency does not see responses; add tollkeeper.fastapi.CountingMiddleware: "
+            "app.add_middleware(CountingMiddleware)"
+        )
+    return counting
 
 
 def _route_of(scope: Any) -> str:

@@ -13,16 +13,17 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from flask import Request, Response, after_this_request, current_app, g, request
+from flask import Request, Response, after_this_request, current_app, g, make_response, request
 
-from . import _middleware, _routes
+from . import _denied, _middleware, _routes
 from ._awaited import at_once, awaited
+from ._counting import decide_sync
 from ._errors import UsageError
 from ._identity import key_of, name_of
 from ._middleware import LAYER
 from ._routes import ROUTE, RouteLimit, unrouted
 from ._rules import KEY, By, LimitLike, cost_of, texts
-from ._tollkeeper import Collector, Limiter, Verdict
+from ._tollkeeper import Collector, Limiter, Refusal, Verdict
 
 __all__ = ["Limits", "limit", "verdict_of"]
 
@@ -33,15 +34,26 @@ class Limits(_routes.Limits):
     """Limits for views, with their store and settings: ``limit = Limits(store="redis://127.0.0.1:6379")``."""
 
     def __call__(
-        self, limit: LimitLike, *, by: By = None, name: str | None = None, cost: int | Callable[[Any], Any] = 1
+        self,
+        limit: LimitLike,
+        *,
+        by: By = None,
+        name: str | None = None,
+        cost: int | Callable[[Any], Any] = 1,
+        count_when: Callable[[Response], Any] | None = None,
+        on_denied: Callable[[Request, Verdict], Any] | None = None,
     ) -> Callable[[_View], _View]:
         """A decorator that limits the view it is put on, below ``@app.route``.
 
         :param by: an attribute such as ``"header.x-api-key|ip"`` or ``"user"`` (flask-login's, or ``g.user``); or a function of
             the request, sync or (for async views) async, that returns a key. The client's address by default.
         :param name: a name shared by several views, which then count together.
+        :param count_when: a function of the response that tells whether the request counts: ``lambda response: response.status_code
+            == 401`` counts failed logins only.
+        :param on_denied: answers denied requests: a function of the request and the verdict, async only for async views, that returns
+            what a view may return, or None for the usual answer. Status and headers of the denial are added, unless it has others.
         """
-        route_limit = RouteLimit(self, limit, by, name, cost)
+        route_limit = RouteLimit(self, limit, by, name, cost, count_when, on_denied)
 
         def decorate(view: _View) -> _View:
             if inspect.iscoroutinefunction(view):
@@ -49,9 +61,9 @@ class Limits(_routes.Limits):
                 @functools.wraps(view)
                 async def limited_async(*args: Any, **kwargs: Any) -> Any:
                     limiter, known, key, cost = _question(route_limit, view)
-                    verdict, denied = _enforce(limiter, known, await awaited(key), await awaited(cost))
-                    if denied is not None:
-                        return denied
+                    verdict = _enforce(route_limit, limiter, known, await awaited(key), await awaited(cost))
+                    if not verdict.allowed:
+                        return _denial(verdict, await awaited(_answer(route_limit, verdict)))
                     try:
                         return await view(*args, **kwargs)
                     finally:
@@ -62,9 +74,9 @@ class Limits(_routes.Limits):
             @functools.wraps(view)
             def limited(*args: Any, **kwargs: Any) -> Any:
                 limiter, known, key, cost = _question(route_limit, view)
-                verdict, denied = _enforce(limiter, known, at_once(key, "by"), at_once(cost, "cost"))
-                if denied is not None:
-                    return denied
+                verdict = _enforce(route_limit, limiter, known, at_once(key, "by"), at_once(cost, "cost"))
+                if not verdict.allowed:
+                    return _denial(verdict, at_once(_answer(route_limit, verdict), "on_denied"))
                 try:
                     return view(*args, **kwargs)
                 finally:
@@ -99,27 +111,52 @@ def _route(view: Callable[..., Any]) -> str:
     return f"{'-'.join(sorted(methods or rule.methods or []))}:{rule.rule}"
 
 
-def _enforce(limiter: Limiter, known: dict[str, Any], key: Any, cost: int) -> tuple[Any, Response | None]:
+def _enforce(route_limit: RouteLimit, limiter: Limiter, known: dict[str, Any], key: Any, cost: int) -> Verdict | Refusal:
     if key is not None:
         known[KEY] = key_of(key)
-    verdict = limiter._check_wsgi(request.environ, known, cost)
+    count_when = route_limit.count_when
+    verdict = limiter._check_wsgi(request.environ, known, cost, count_when is not None)
     layer: Collector | None = request.environ.get(LAYER)
     if layer is None:
         layer = request.environ[LAYER] = Collector()
         after_this_request(functools.partial(_with_limits, layer))
     if isinstance(verdict, Verdict):
         layer.add(verdict)
-    if not verdict.allowed:
-        status, fields, body = verdict._denial(False)
-        return verdict, Response(body, status=status, headers=texts(fields))
-    assert isinstance(verdict, Verdict)
-    if verdict.delay:
-        time.sleep(verdict.delay)
-    return verdict, None
+    if verdict.allowed:
+        assert isinstance(verdict, Verdict)
+        if count_when is not None:
+            # Also after an error, with the response that it became.
+            after_this_request(functools.partial(_count, verdict, count_when))
+        if verdict.delay:
+            time.sleep(verdict.delay)
+    return verdict
+
+
+def _count(verdict: Verdict, count_when: Callable[[Response], Any], response: Response) -> Response:
+    decide_sync(verdict, count_when, response)
+    return response
+
+
+def _answer(route_limit: RouteLimit, verdict: Verdict | Refusal) -> Any:
+    """The application's own answer to a denied request, or an awaitable of it."""
+    if route_limit.on_denied is None or not isinstance(verdict, Verdict):
+        return None
+    return route_limit.on_denied(request, verdict)
+
+
+def _denial(verdict: Verdict | Refusal, answer: Any) -> Response:
+    status, fields, body = verdict._denial(False)
+    if answer is None:
+        return Response(body, status=status, headers=texts(fields))
+    response = make_response(answer)
+    response.status_code = _denied.status_of(response.status_code, status)
+    response.headers.extend(_denied.missing(list(response.headers), texts(fields)))
+    _denied.keep_own(response)
+    return response
 
 
 def _with_limits(layer: Collector, response: Response) -> Response:
-    for name, value in layer.headers():
+    for name, value in _denied.without_own(response, layer.headers()):
         response.headers[name] = value
     return response
 
