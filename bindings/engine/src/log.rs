@@ -1,11 +1,13 @@
 //! What the library logs about stores and databases, for the host to report in its own way.
 //!
 //! The threads that log must neither wait nor run code of the host. They leave their lines in a fixed number of places, without a lock
-//! that a fork could find held, and lines that find no place are dropped. The host takes them with an answer, or with its next request.
+//! that a fork could find held, and lines that find no place are left out. The host takes them with an answer, or with its next request.
+//! Each limiter logs sparingly, but a host may have thousands that use the same server: there is a bound for all of them.
 
 use std::fmt::{Debug, Write};
-use std::sync::atomic::{AtomicBool, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, Once};
+use std::time::SystemTime;
 
 use arc_swap::ArcSwapOption;
 use tracing::field::{Field, Visit};
@@ -34,8 +36,11 @@ pub enum Level {
     Warning,
 }
 
-/// More lines than this are dropped until the host has taken some.
+/// More lines than this are left out until the host has taken some.
 const PLACES: usize = 16;
+
+/// More lines than this are left out in one minute.
+const MOST_A_MINUTE: u32 = 60;
 
 static LOG: Log = Log::new();
 
@@ -59,18 +64,43 @@ pub fn take_lines() -> Vec<Line> {
 struct Log {
     places: [ArcSwapOption<Line>; PLACES],
     is_any: AtomicBool,
+    /// The minute of the last line, since 1970.
+    minute: AtomicU64,
+    /// How many lines it has.
+    lines: AtomicU32,
+    /// How many were left out since the last line.
+    left_out: AtomicU32,
 }
 
 impl Log {
     const fn new() -> Log {
-        Log { places: [const { ArcSwapOption::const_empty() }; PLACES], is_any: AtomicBool::new(false) }
+        Log {
+            places: [const { ArcSwapOption::const_empty() }; PLACES],
+            is_any: AtomicBool::new(false),
+            minute: AtomicU64::new(0),
+            lines: AtomicU32::new(0),
+            left_out: AtomicU32::new(0),
+        }
     }
 
-    fn put(&self, level: Level, text: String) {
+    /// Threads that put lines at the same time may put a few more of them than there should be.
+    fn put(&self, minute: u64, level: Level, mut text: String) {
+        if self.minute.swap(minute, Relaxed) != minute {
+            self.lines.store(0, Relaxed);
+        }
+        let left_out = self.left_out.load(Relaxed);
+        if left_out > 0 {
+            // Writing to a text does not fail.
+            let _ = write!(text, " ({left_out} other lines were left out)");
+        }
         let line = Some(Arc::new(Line { level, text, generation: fork::generation() }));
         let is_put = |place: &ArcSwapOption<Line>| place.compare_and_swap(&None::<Arc<Line>>, line.clone()).is_none();
-        if self.places.iter().any(is_put) {
+        if self.lines.load(Relaxed) < MOST_A_MINUTE && self.places.iter().any(is_put) {
+            self.lines.fetch_add(1, Relaxed);
+            self.left_out.fetch_sub(left_out, Relaxed);
             self.is_any.store(true, Release);
+        } else {
+            self.left_out.fetch_add(1, Relaxed);
         }
     }
 
@@ -102,7 +132,8 @@ impl Subscriber for Listener {
         let is_warning = *event.metadata().level() <= tracing::Level::WARN;
         let mut text = Text(String::new());
         event.record(&mut text);
-        self.0.put(if is_warning { Level::Warning } else { Level::Info }, text.0);
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.0.put(now.as_secs() / 60, if is_warning { Level::Warning } else { Level::Info }, text.0);
     }
 
     // Spans are not enabled.
@@ -164,11 +195,34 @@ mod tests {
 
     /// A host that sends no request for days takes no line either: they must not fill its memory.
     #[test]
-    fn lines_that_do_not_fit_are_dropped() {
+    fn lines_that_do_not_fit_are_left_out() {
         static LOG: Log = Log::new();
         let lines = logged(&LOG, || (0..1000).for_each(|line| tracing::warn!("line {line}")));
         let texts: Vec<String> = lines.into_iter().map(|(_, text)| text).collect();
         assert_eq!(texts, (0..PLACES).map(|line| format!("line {line}")).collect::<Vec<_>>());
-        assert_eq!(logged(&LOG, || tracing::warn!("later")).len(), 1, "there is room again");
+        let later = logged(&LOG, || tracing::warn!("later"));
+        assert_eq!(
+            later,
+            [(Level::Warning, "later (984 other lines were left out)".to_string())],
+            "there is room again"
+        );
+        assert_eq!(logged(&LOG, || tracing::warn!("the last"))[0].1, "the last");
+    }
+
+    /// Each of a thousand limiters on a server that is unreachable reported it.
+    #[test]
+    fn there_are_so_many_lines_a_minute() {
+        static LOG: Log = Log::new();
+        let lines = |minute| {
+            let put = |line: u32| {
+                LOG.put(minute, Level::Warning, format!("line {line}"));
+                LOG.take().into_iter().map(|line| line.text)
+            };
+            (0..1000).flat_map(put).collect::<Vec<_>>()
+        };
+        assert_eq!(lines(7).len(), MOST_A_MINUTE as usize);
+        let next = lines(8);
+        assert_eq!((next.len(), &*next[0]), (60, "line 0 (940 other lines were left out)"));
+        assert_eq!(next[1], "line 1");
     }
 }

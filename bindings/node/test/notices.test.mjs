@@ -171,6 +171,18 @@ test("the first answer brings the warning", async () => {
   assert.equal(stdout, "TOLLKEEPER_STORE\n");
 });
 
+// Answers that arrived with the warning were lost: those who waited for them did so forever.
+test("an emitWarning that throws keeps no answer from anybody", async () => {
+  const body = `
+    const { Limiter } = require("tollkeeper");
+    const limiter = Limiter.fromRules(["1/s by user"], { store: "redis://127.0.0.1:${await freePort()}" });
+    process.emitWarning = () => { throw new Error("no warnings here"); };
+    process.on("uncaughtException", (error) => console.log(error.message));
+    limiter.check({ user: "a" }).then(({ source }) => console.log(source));`;
+  const { stdout } = await output(process.execPath, ["-e", body], { cwd: HERE });
+  assert.deepEqual(stdout.trim().split("\n").sort(), ["local", "no warnings here"]);
+});
+
 // The last good rules stay in force, so that nothing else tells that changes no longer arrive. Such a limiter asks no server.
 test("rules that cannot be followed are reported, also where they were read synchronously", async (t) => {
   const postgres = await Postgres.start();

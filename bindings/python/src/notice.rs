@@ -13,9 +13,9 @@ pub(crate) fn warn(py: Python<'_>, problem: &str) -> PyResult<()> {
     Ok(())
 }
 
-/// Logs a warning. A request never fails because of it.
+/// Logs a warning.
 pub(crate) fn log(py: Python<'_>, problem: &str) -> PyResult<()> {
-    write(py, "warning", problem)
+    tell(py, Level::Warning, problem)
 }
 
 /// Logs what the library has logged since. Not while a lock is held: handlers of the application run.
@@ -23,18 +23,27 @@ pub(crate) fn report(py: Python<'_>, engine: &Engine) -> PyResult<()> {
     if !engine.has_lines() {
         return Ok(());
     }
-    take_lines().into_iter().try_for_each(|line| {
-        let method = match line.level {
-            Level::Info => "info",
-            Level::Warning => "warning",
-        };
-        match write(py, method, &line.text) {
-            // A handler that fails is no reason to fail a request.
-            Err(error) if error.is_instance_of::<PyException>(py) => error.write_unraisable(py, None),
-            written => return written,
+    let mut outcome = Ok(());
+    for line in take_lines() {
+        // None is lost, also if one is interrupted.
+        outcome = outcome.and(tell(py, line.level, &line.text));
+    }
+    outcome
+}
+
+/// Logs a line. A handler that fails is no reason to fail a request.
+fn tell(py: Python<'_>, level: Level, text: &str) -> PyResult<()> {
+    let method = match level {
+        Level::Info => "info",
+        Level::Warning => "warning",
+    };
+    match write(py, method, text) {
+        Err(error) if error.is_instance_of::<PyException>(py) => {
+            error.write_unraisable(py, None);
+            Ok(())
         }
-        Ok(())
-    })
+        written => written,
+    }
 }
 
 fn write(py: Python<'_>, method: &str, text: &str) -> PyResult<()> {

@@ -220,6 +220,63 @@ def test_a_request_does_not_fail_because_logging_does() -> None:
     assert any("cannot reach the store" in text for text in unraisable), unraisable
 
 
+def test_nor_does_it_fail_because_a_proxy_cannot_be_reported() -> None:
+    """What was found about proxies was logged without that care: the request that revealed one failed."""
+
+    def fail(record: logging.LogRecord) -> bool:
+        raise RuntimeError(record.getMessage())
+
+    unraisable: list[str] = []
+    logger, hook = logging.getLogger("tollkeeper"), sys.unraisablehook
+    logger.addFilter(fail)
+    sys.unraisablehook = lambda error: unraisable.append(str(error.exc_value))
+    try:
+        ask_asgi(AsgiLimit(app, limit="1000/min"), "10.0.0.1", x_forwarded_for="203.0.113.1")
+    finally:
+        sys.unraisablehook = hook
+        logger.removeFilter(fail)
+    assert len(unraisable) == 1 and "sends forwarding headers" in unraisable[0]
+
+
+@pytest.mark.parametrize("awaits", [False, True])
+def test_a_handler_may_ask_the_limiter(awaits: bool) -> None:
+    """As one does that limits log lines, by the limiter whose outage is logged."""
+    limiter = Limiter.from_rules([RULE], store=f"redis://127.0.0.1:{free_port()}")
+    asked: list[str] = []
+
+    def ask(_record: logging.LogRecord) -> bool:
+        asked.append(limiter.check_sync({"user": "handler"}).source)
+        return True
+
+    logger = logging.getLogger("tollkeeper")
+    logger.addFilter(ask)
+    try:
+        verdict = asyncio.run(checked(limiter)) if awaits else limiter.check_sync({"user": "a"})
+    finally:
+        logger.removeFilter(ask)
+    assert verdict.source == "local" and asked == ["local"]
+
+
+def test_many_limiters_on_a_server_that_is_unreachable_do_not_flood_the_log() -> None:
+    """Each of them reported it once a minute: an application with a limiter for each tenant had thousands of lines."""
+    code = f"""
+import asyncio, logging, sys
+from tollkeeper import Limiter
+logging.basicConfig(stream=sys.stdout)
+async def ask():
+    limiter = Limiter.from_rules([{RULE!r}], store="redis://127.0.0.1:{free_port()}")
+    assert (await limiter.check({{"user": "a"}})).source == "local"
+async def main():
+    for _ in range(6):
+        await asyncio.gather(*(ask() for _ in range(15)))
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    lines = done.stdout.splitlines()
+    # Sixty a minute, and the test may see two minutes.
+    assert 60 <= len(lines) <= 120 and all("cannot reach the store" in line for line in lines), lines
+
+
 def test_a_forked_process_reports_its_own_outages(namespace: str) -> None:
     """A child has a copy of what its parent has not reported yet; both would have reported it."""
     code = f"""
