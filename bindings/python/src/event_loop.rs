@@ -8,7 +8,7 @@
 //! about as much as to ask. Who asks alone does not wait for others.
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::exceptions::PyNotImplementedError;
@@ -66,14 +66,38 @@ struct Port {
     asked: Mutex<Vec<(Waiter, Work)>>,
     /// How many callers wait for an answer.
     waiting: AtomicUsize,
+    /// What the loop watches, if it can watch a descriptor.
+    #[cfg(unix)]
+    signal: Option<Arc<signal::Signal>>,
+    /// Whether the loop's reader is continuing tasks: the loop cannot call it meanwhile.
+    is_delivering: AtomicBool,
 }
 
 /// As many questions as this are sent at once, so that none waits for much else that the loop has to do.
 const TOGETHER: usize = 16;
 
 impl Port {
-    fn new(wake: impl Fn() + Send + Sync + 'static) -> Arc<Port> {
-        Arc::new(Port { mailbox: Mailbox::new(wake), asked: Mutex::default(), waiting: AtomicUsize::new(0) })
+    fn new(#[cfg(unix)] signal: Option<Arc<signal::Signal>>, wake: impl Fn() + Send + Sync + 'static) -> Arc<Port> {
+        let (mailbox, asked, waiting) = (Mailbox::new(wake), Mutex::default(), AtomicUsize::new(0));
+        let is_delivering = AtomicBool::new(false);
+        Arc::new(Port {
+            mailbox,
+            asked,
+            waiting,
+            #[cfg(unix)]
+            signal,
+            is_delivering,
+        })
+    }
+
+    /// Gives the loop another reader, which it can call although it is still in the call of the former one.
+    fn watch_again(self: &Arc<Self>, running: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.is_delivering.store(false, Relaxed);
+        #[cfg(unix)]
+        if let Some(signal) = &self.signal {
+            running.call_method1(intern!(running.py(), "add_reader"), (signal.descriptor(), Reader(self.clone())))?;
+        }
+        Ok(())
     }
 
     /// Asks: at once if nobody else waits, otherwise with the others of this turn of the loop.
@@ -251,6 +275,10 @@ fn port(running: &Bound<'_, PyAny>) -> PyResult<Arc<Port>> {
         loops.iter().find(is_it).map(|known| known.port.clone())
     });
     if let Some(port) = known {
+        // A task that has just made its loop a nested one, and runs it, would wait forever: see `is_nested`.
+        if port.is_delivering.load(Relaxed) && is_nested(running) {
+            port.watch_again(running)?;
+        }
         return Ok(port);
     }
     let it = PyWeakrefReference::new(running)?;
@@ -263,6 +291,12 @@ fn port(running: &Bound<'_, PyAny>) -> PyResult<Arc<Port>> {
     Ok(port)
 }
 
+/// Whether a task can run its own loop again, as with `nest_asyncio`. While the loop's reader continues a task, the loop cannot call
+/// that reader: such a task would wait for its next answers forever.
+fn is_nested(event_loop: &Bound<'_, PyAny>) -> bool {
+    matches!(event_loop.getattr_opt(intern!(event_loop.py(), "_nest_patched")), Ok(Some(_)))
+}
+
 /// A port that a loop watches.
 fn watched(running: &Bound<'_, PyAny>) -> PyResult<Arc<Port>> {
     let py = running.py();
@@ -270,9 +304,8 @@ fn watched(running: &Bound<'_, PyAny>) -> PyResult<Arc<Port>> {
     {
         let signal = Arc::new(signal::Signal::new()?);
         let of_thread = signal.clone();
-        let port = Port::new(move || of_thread.raise());
-        let reader = Reader { port: port.clone(), signal: Some(signal.clone()) };
-        match running.call_method1(intern!(py, "add_reader"), (signal.descriptor(), reader)) {
+        let port = Port::new(Some(signal.clone()), move || of_thread.raise());
+        match running.call_method1(intern!(py, "add_reader"), (signal.descriptor(), Reader(port.clone()))) {
             Ok(_) => return Ok(port),
             Err(error) if error.is_instance_of::<PyNotImplementedError>(py) => {}
             Err(error) => return Err(error),
@@ -280,7 +313,7 @@ fn watched(running: &Bound<'_, PyAny>) -> PyResult<Arc<Port>> {
     }
     let holder: Arc<std::sync::OnceLock<(Py<PyWeakrefReference>, Py<Reader>)>> = Arc::default();
     let of_thread = holder.clone();
-    let port = Port::new(move || {
+    let wake = move || {
         // While the interpreter shuts down, no caller waits any more.
         Python::try_attach(|py| {
             let Some((running, reader)) = of_thread.get() else { return };
@@ -289,37 +322,33 @@ fn watched(running: &Bound<'_, PyAny>) -> PyResult<Arc<Port>> {
                 let _ = running.call_method1(intern!(py, "call_soon_threadsafe"), (reader.clone_ref(py),));
             }
         });
-    });
-    let reader = Py::new(
-        py,
-        Reader {
-            port: port.clone(),
-            #[cfg(unix)]
-            signal: None,
-        },
-    )?;
+    };
+    let port = Port::new(
+        #[cfg(unix)]
+        None,
+        wake,
+    );
+    let reader = Py::new(py, Reader(port.clone()))?;
     let _ = holder.set((PyWeakrefReference::new(running)?.unbind(), reader));
     Ok(port)
 }
 
 /// What the loop calls when answers are ready.
 #[pyclass(frozen)]
-struct Reader {
-    port: Arc<Port>,
-    #[cfg(unix)]
-    signal: Option<Arc<signal::Signal>>,
-}
+struct Reader(Arc<Port>);
 
 #[pymethods]
 impl Reader {
     fn __call__(&self, py: Python<'_>) -> PyResult<()> {
+        let Reader(port) = self;
         #[cfg(unix)]
-        if let Some(signal) = &self.signal {
+        if let Some(signal) = &port.signal {
             signal.clear();
         }
-        let arrived = self.port.mailbox.take();
-        self.port.waiting.fetch_sub(arrived.len(), Relaxed);
-        let is_nested = arrived.first().is_some_and(|(waiter, _)| Later::is_of_nested_loop(waiter.later.bind(py)));
+        let arrived = port.mailbox.take();
+        port.waiting.fetch_sub(arrived.len(), Relaxed);
+        let is_nested = arrived.first().is_some_and(|(waiter, _)| is_nested(waiter.later.get().event_loop(py)));
+        port.is_delivering.store(!is_nested, Relaxed);
         // Before the answers that these lines explain.
         let mut outcome = arrived.first().map_or(Ok(()), |(waiter, _)| report(py, &waiter.engine));
         for (Waiter { later, shape, engine }, reply) in arrived {
@@ -333,6 +362,7 @@ impl Reader {
             };
             outcome = outcome.and(completed);
         }
+        port.is_delivering.store(false, Relaxed);
         outcome
     }
 }

@@ -55,11 +55,8 @@ impl Later {
         Later { event_loop, state: Mutex::default() }
     }
 
-    /// Whether a task can run its own loop again, as with `nest_asyncio`. While the loop's reader continues a task, the loop cannot
-    /// call that reader: such a task would wait for its next answers forever.
-    pub(crate) fn is_of_nested_loop(slf: &Bound<'_, Self>) -> bool {
-        let py = slf.py();
-        matches!(slf.get().event_loop.bind(py).getattr_opt(intern!(py, "_nest_patched")), Ok(Some(_)))
+    pub(crate) fn event_loop<'l, 'py>(&'l self, py: Python<'py>) -> &'l Bound<'py, PyAny> {
+        self.event_loop.bind(py)
     }
 
     /// Completes it and continues the tasks that wait for it. Only the loop itself may call this: no task may be running. Does

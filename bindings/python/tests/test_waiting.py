@@ -220,6 +220,17 @@ def test_a_loop_that_runs_inside_of_itself_is_answered_there(redis_server: Redis
     assert done.returncode == 0 and not done.stderr, done.stderr[:2000]
 
 
+def test_a_task_may_make_its_loop_a_nested_one(redis_server: Redis, namespace: str) -> None:
+    """As in a cell of a notebook that asks first, and applies nest_asyncio then: the loop was just continuing that task, and could not
+    be called for the answers to what it asked next."""
+    late = NESTED.replace("nest_asyncio.apply(loop)\n", "").replace("    return asyncio.run", "    nest_asyncio.apply()\n    return asyncio.run")
+    assert late.count("nest_asyncio.apply") == 1
+    command = [sys.executable, "-c", late, redis_server.url, namespace]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and not done.stderr, done.stderr[:2000]
+
+
 def test_who_got_an_error_is_collected() -> None:
     """An error's traceback leads to whoever waited, who may still have what was awaited. The collector did not see the error
     there, and kept all of them forever."""
