@@ -47,7 +47,9 @@ fn tell(py: Python<'_>, level: Level, text: &str) -> PyResult<()> {
 }
 
 fn write(py: Python<'_>, method: &str, text: &str) -> PyResult<()> {
-    let logger = py.import("logging")?.call_method1("getLogger", ("tollkeeper",))?;
+    // While the interpreter ends nothing can be imported, and nobody is there to be told.
+    let Ok(logging) = py.import("logging") else { return Ok(()) };
+    let logger = logging.call_method1("getLogger", ("tollkeeper",))?;
     logger.call_method1(method, ("%s", text))?;
     Ok(())
 }

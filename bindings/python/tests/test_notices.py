@@ -277,6 +277,22 @@ asyncio.run(main())
     assert 60 <= len(lines) <= 120 and all("cannot reach the store" in line for line in lines), lines
 
 
+def test_nothing_is_reported_while_the_interpreter_ends() -> None:
+    """Whoever asks in a finalizer, as a pool does that is closed last, got a traceback: logging could no longer be imported."""
+    code = f"""
+import builtins, sys
+from tollkeeper import Limiter
+class Pool:
+    def __init__(self):
+        self.limiter = Limiter.from_rules([{RULE!r}], store="redis://127.0.0.1:{free_port()}")
+    def __del__(self, write=sys.__stdout__.write):
+        write(self.limiter.check_sync({{"user": "a"}}).source)
+builtins.pool = Pool()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout, done.stderr) == ("local", "")
+
+
 def test_a_forked_process_reports_its_own_outages(namespace: str) -> None:
     """A child has a copy of what its parent has not reported yet; both would have reported it."""
     code = f"""
