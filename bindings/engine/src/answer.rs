@@ -83,10 +83,12 @@ pub(crate) async fn answer(
                 }
             }
         }
+        Ask::GiveBack(estimate) => {
+            estimate.take().ok_or_else(of_parent)?.give_back().await?;
+            Ok(Reply::Done)
+        }
         Ask::Settle(estimate, cost, attributes) => {
-            let gone =
-                || Error::new(Kind::Usage, "the reservation was made by the process that this one was forked from");
-            let reservation = estimate.take().ok_or_else(gone)?;
+            let reservation = estimate.take().ok_or_else(of_parent)?;
             Ok(Reply::Settled(reservation.settle(actual(cost, attributes)).await?))
         }
         Ask::Inspect(rule, key) => match limiter.inspect(&rule, &key).await {
@@ -139,6 +141,10 @@ pub(crate) fn known_rules(limiter: &Limiter, request: &Descriptor) -> Result<(),
     }
     let policy = limiter.policy();
     names.iter().find(|name| policy.rule(name).is_none()).map_or(Ok(()), |name| Err(no_rule(name)))
+}
+
+fn of_parent() -> Error {
+    Error::new(Kind::Usage, "the reservation was made by the process that this one was forked from")
 }
 
 fn no_rule(name: &str) -> Error {

@@ -28,6 +28,8 @@ pub enum Ask {
     Reserve(Subject, Option<Duration>),
     /// Settle an estimate at its actual cost.
     Settle(Estimate, Option<u32>, Vec<(String, String)>),
+    /// Give an estimate back: the request does not count.
+    GiveBack(Estimate),
     /// The state of this rule's buckets for this key.
     Inspect(String, String),
     /// Reset this rule's buckets for this key.

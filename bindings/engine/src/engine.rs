@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::HeaderName;
@@ -21,6 +22,9 @@ use crate::request::{Head, Needs, Subject};
 use crate::rules::{self, Front, Rules};
 use crate::settings::{self, Given};
 use crate::source::{Source, adopting};
+
+/// How long a response may take if the request may not count. Stores keep a record of refunds for each client for that long.
+const RESPONSE_WITHIN: Duration = Duration::from_secs(60);
 
 /// A limiter for a host. Creating one starts no thread and opens no connection.
 pub struct Engine {
@@ -295,7 +299,7 @@ impl Engine {
 
     /// The same for a request that is charged now and may turn out not to count: settling it at cost 0 gives the charge back.
     pub fn reserve_http(self: &Arc<Self>, head: &mut Head) -> Progress {
-        self.ask(Ask::Reserve(Subject::Http(Box::new(std::mem::take(head))), None))
+        self.ask(Ask::Reserve(Subject::Http(Box::new(std::mem::take(head))), Some(RESPONSE_WITHIN)))
     }
 
     /// The limiter, if it has its rules and this process has connected.

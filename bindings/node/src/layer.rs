@@ -282,8 +282,7 @@ pub fn give_back(page: &External<Rc<Page>>, number: u32, ticket: u32) -> Result<
     let Some(Provisional { engine, estimate }) = charge.map(|charge| *charge) else {
         return Ok(Some(Answered::Flag(false)));
     };
-    let progress = engine.ask(Ask::Settle(estimate, Some(0), Vec::new()));
-    answered(&engine, progress, Audience::Caller, ticket)
+    answered(&engine, engine.ask(Ask::GiveBack(estimate)), Audience::Caller, ticket)
 }
 
 /// The verdict of a layer as from `check`; nothing for a refusal.

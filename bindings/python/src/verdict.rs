@@ -42,7 +42,7 @@ impl Verdict {
     fn given_back(&self) -> Option<(&Arc<Engine>, Progress)> {
         let Provisional { engine, estimate } = &**self.charge.as_ref()?;
         let estimate = estimate.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        Some((engine, engine.ask(Ask::Settle(estimate, Some(0), Vec::new()))))
+        Some((engine, engine.ask(Ask::GiveBack(estimate))))
     }
 }
 

@@ -49,7 +49,10 @@ class RateLimitMiddleware(Middleware[ASGIApp, Scope]):
         known = await self._known(scope) if self._key is not None or self.limiter._needs_user() else None
         cost = self._cost if isinstance(self._cost, int) else await awaited(self._cost_of(scope))
         count_when = self._count_when
-        answer = self.limiter._check_asgi(scope, known, cost, count_when is not None)
+        if count_when is None:
+            answer = self.limiter._check_asgi(scope, known, cost)
+        else:
+            answer = self.limiter._check_asgi(scope, known, cost, True)
         verdict: Verdict | Refusal = answer if isinstance(answer, DECIDED) else await answer
         outer = scope.get(LAYER)
         if not verdict.allowed:
