@@ -1,8 +1,9 @@
 """The Python package beside its peers, in one run on one machine: CPU time a call.
 
-    ./run bench-python
+    ./run bench_python
 
 CPU time is that of this process, of all its threads; on Redis also that of the server. Wall time is shown where callers wait.
+Figures are the best of several rounds; on Redis the medians of rounds in which all take turns, with their quartiles.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from statistics import median, quantiles
 from typing import Any
 
 KEYS = [f"client-{index}" for index in range(1000)]
@@ -192,15 +194,12 @@ def shared() -> None:
                     await check(f"{number}-{index % 100}")
 
             await asyncio.gather(*(caller(number, 20) for number in range(callers)))
-            best = (float("inf"), 0.0, 0.0)
-            for _ in range(3):
-                cpu, server, wall = time.process_time(), server_cpu(), time.perf_counter()
-                await asyncio.gather(*(caller(number, calls // callers) for number in range(callers)))
-                total = calls // callers * callers
-                used = (time.process_time() - cpu) / total
-                served = (server_cpu() - server) / total
-                best = min(best, (used, served, (time.perf_counter() - wall) / total))
-            return best
+            cpu, server, wall = time.process_time(), server_cpu(), time.perf_counter()
+            await asyncio.gather(*(caller(number, calls // callers) for number in range(callers)))
+            total = calls // callers * callers
+            used = (time.process_time() - cpu) / total
+            served = (server_cpu() - server) / total
+            return used, served, (time.perf_counter() - wall) / total
 
         def ours() -> Callable[[str], Awaitable[Any]]:
             from tollkeeper import Limiter
@@ -220,19 +219,32 @@ def shared() -> None:
             limiter, rate = FixedWindowRateLimiter(storage), limits.parse("1000000/second")
             return lambda key: limiter.hit(rate, key)
 
-        rows = []
-        for callers, calls in ((1, 2_000), (50, 10_000), (200, 10_000)):
-            found = {"tollkeeper": asyncio.run(measure(ours(), callers, calls))}
+        async def turns() -> list[list[str]]:
+            """All take turns in one process and one event loop: how long a thread takes to wake another differs between starts
+            of a process, and for seconds within one, by several times."""
+            checks = {"tollkeeper": ours()}
             for implementation in ("coredis", "redispy"):
-                with contextlib.suppress(ImportError):
-                    found[f"limits.aio ({implementation})"] = asyncio.run(measure(theirs(implementation), callers, calls))
-            base = sum(found["tollkeeper"][:2])
-            for name, (app, server, wall) in found.items():
-                cpu = app + server
-                cells = [f"{app * 1e6:.0f} µs", f"{server * 1e6:.0f} µs", f"{cpu * 1e6:.0f} µs", f"{cpu / base:.1f}x", f"{wall * 1e6:.0f} µs"]
-                rows.append([str(callers), name, *cells])
+                checks[f"limits.aio ({implementation})"] = theirs(implementation)
+            rows = []
+            for callers, calls, rounds in ((1, 600, 25), (50, 5_000, 9), (200, 6_000, 9)):
+                found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in checks}
+                for _ in range(rounds):
+                    for name, check in checks.items():
+                        found[name].append(await measure(check, callers, calls))
+                base = median(app + server for app, server, _ in found["tollkeeper"])
+                for name, measured in found.items():
+                    app, server, wall = (median(figures) for figures in zip(*measured))
+                    low, cpu, high = quantiles((app + server for app, server, _ in measured), n=4)
+                    together = f"{micros(cpu)} ({low * 1e6:.0f} to {high * 1e6:.0f})"
+                    rows.append([str(callers), name, micros(app), micros(server), together, f"{cpu / base:.1f}x", micros(wall)])
+            return rows
+
         header = ["callers", "library", "CPU of the app", "CPU of Redis", "together, a call", "beside tollkeeper", "wall a call"]
-        table("Redis, asyncio", header, rows)
+        table("Redis, asyncio", header, asyncio.run(turns()))
+
+
+def micros(seconds: float) -> str:
+    return f"{seconds * 1e6:.0f} µs"
 
 
 if __name__ == "__main__":
