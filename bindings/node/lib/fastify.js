@@ -29,7 +29,7 @@ function rateLimit(app, options, done) {
     const { prefix: _, logLevel: __, ...rest } = settings;
     const guard = limit === undefined && limiter === undefined ? undefined : new Guard(HOST, limit, { ...rest, limiter });
     // Options of the one limit, not of those of routes.
-    const { by, name, cost, countWhen, exempt, onDenied, ...common } = rest;
+    const { attributes, by, name, cost, countWhen, exempt, onDenied, ...common } = rest;
     app.decorate("rateLimiter", guard?.limiter ?? null);
     if (guard !== undefined) app.addHook("onRequest", hook(guard, (route) => route?.rateLimit === false));
     const guards = new Map();

@@ -4,7 +4,7 @@
 
 const addon = require("./addon.js");
 const { promised } = require("./answers.js");
-const { cost: charge, nameOf } = require("./attributes.js");
+const { cost: charge, nameOf, pairs } = require("./attributes.js");
 const { ConfigError, UsageError } = require("./errors.js");
 const { pageOf } = require("./layers.js");
 const { Limiter, checkHttp, headersOf, needsOf, report, watchedOf } = require("./limiter.js");
@@ -25,18 +25,21 @@ const LAYER = Symbol("tollkeeper.layer");
  */
 const carrier = (request) => request.rawHeaders ?? request;
 
-const OPTIONS = ["limit", "by", "limiter", "name", "exempt", "cost", "address", "countWhen", "onDenied", ...SETTINGS];
+const OPTIONS = ["limit", "by", "limiter", "name", "attributes", "exempt", "cost", "address", "countWhen", "onDenied", ...SETTINGS];
 
-/** What to write instead of options of express-rate-limit and rate-limiter-flexible. */
+/** What to write instead of options of express-rate-limit, rate-limiter-flexible and @fastify/rate-limit. */
 const INSTEAD = {
   windowMs: 'the window with the limit, such as rateLimit("100/15min")',
   max: 'the limit with its window, such as rateLimit("100/15min")',
   points: 'the limit with its window, such as rateLimit("10/s")',
   duration: 'the window with the limit, such as rateLimit("10/s")',
+  timeWindow: 'the window with the limit, such as { limit: "100/min" }',
   keyGenerator: "`by`, a function of the request",
   skip: "`exempt`, paths or a function of the request",
+  allowList: "`exempt`, paths or a function of the request",
   handler: "`onDenied`, a function of the request, the response and the verdict",
   message: "`onDenied`, or `deny` of a rule",
+  errorResponseBuilder: "`onDenied`, a function of the request, the reply and the verdict",
   statusCode: "`denyStatus`",
   standardHeaders: '`headers`, such as "draft-07" or "x-ratelimit-epoch"',
   legacyHeaders: '`headers`, such as "draft-07" or "x-ratelimit-epoch"',
@@ -45,6 +48,9 @@ const INSTEAD = {
   skipFailedRequests: "`countWhen`, such as (request, response) => response.statusCode < 400",
   requestWasSuccessful: "`countWhen`, a function of the request and the response",
   passOnStoreError: "`on_store_failure` of a rule: open, closed or local",
+  skipOnError: "`on_store_failure` of a rule: open, closed or local",
+  storeClient: '`store`, a URL such as "redis://127.0.0.1:6379"',
+  redis: '`store`, a URL such as "redis://127.0.0.1:6379"',
 };
 
 const DELAYED = 49; // "1"
@@ -139,6 +145,7 @@ function response(text, start) {
 class Guard {
   #about;
   #address;
+  #attributes;
   #by;
   #cost;
   #countWhen;
@@ -151,17 +158,20 @@ class Guard {
   constructor(host, limit, options = {}) {
     if (isOptions(limit)) [limit, options] = [limit.limit, limit];
     known(host.name, options, OPTIONS, INSTEAD);
-    const { by, name, exempt = [], cost = 1, address, countWhen, onDenied, limit: _, limiter, ...settings } = options;
+    const { by, name, attributes, exempt = [], cost = 1, address, countWhen, onDenied, limit: _, limiter, ...settings } = options;
     if ((limit === undefined) === (limiter === undefined)) {
       throw new UsageError('give either a limit, such as "100/min burst 20", or a limiter');
     }
     if (by !== undefined && typeof by !== "string" && typeof by !== "function") {
       throw new ConfigError(`by: must be an attribute such as "header.x-api-key|ip", or a function, not ${by}`);
     }
-    for (const [option, value] of Object.entries({ address, countWhen, onDenied })) {
+    for (const [option, value] of Object.entries({ attributes, address, countWhen, onDenied })) {
       if (value !== undefined && typeof value !== "function") throw new ConfigError(`${option}: must be a function, not ${value}`);
     }
     if (limiter === undefined) {
+      if (attributes !== undefined) {
+        throw new UsageError("attributes: rules need them, and a limit has none; give a limiter with rules, and `by` for a key");
+      }
       ({ limiter: this.limiter, about: this.#about } = limiterFor(limit, by, name, settings));
     } else {
       if (!(limiter instanceof Limiter)) throw new ConfigError("limiter: create it with Limiter.fromRules or Limiter.fromFile");
@@ -175,6 +185,7 @@ class Guard {
     this.#host = host;
     const names = headersOf(this.limiter);
     this.#passage = (text) => new Passage(text, names);
+    this.#attributes = attributes;
     this.#by = typeof by === "function" ? by : undefined;
     this.#cost = typeof cost === "function" ? cost : charge(cost);
     this.#exempt = exemption(exempt, host);
@@ -225,13 +236,14 @@ class Guard {
   #decide(request, raw) {
     const key = this.#by === undefined ? undefined : this.#by(request);
     const cost = typeof this.#cost === "function" ? this.#cost(request) : this.#cost;
-    if (isPromise(key) || isPromise(cost)) {
-      return Promise.all([key, cost]).then(([key, cost]) => this.#ask(request, raw, key, charge(cost)));
+    const attributes = this.#attributes === undefined ? undefined : this.#attributes(request);
+    if (isPromise(key) || isPromise(cost) || isPromise(attributes)) {
+      return Promise.all([key, cost, attributes]).then(([key, cost, attributes]) => this.#ask(request, raw, key, charge(cost), attributes));
     }
-    return this.#ask(request, raw, key, typeof this.#cost === "function" ? charge(cost) : cost);
+    return this.#ask(request, raw, key, typeof this.#cost === "function" ? charge(cost) : cost, attributes);
   }
 
-  #ask(request, raw, key, cost) {
+  #ask(request, raw, key, cost, attributes) {
     const host = this.#host;
     const needs = needsOf(this.limiter);
     const method = needs.method ? host.method(request) : undefined;
@@ -245,7 +257,7 @@ class Guard {
       method,
       target,
       headers,
-      this.#known(request, needs, key),
+      this.#known(request, needs, key, attributes),
       cost,
       this.#passage,
       this.#countWhen !== undefined,
@@ -255,9 +267,10 @@ class Guard {
   }
 
   /** Attributes from the framework or the caller's function. */
-  #known(request, needs, key) {
-    if (this.#about === undefined && this.#by === undefined && !needs.user) return undefined;
-    const known = this.#about === undefined ? [] : this.#about.slice();
+  #known(request, needs, key, attributes) {
+    if (this.#about === undefined && this.#by === undefined && this.#attributes === undefined && !needs.user) return undefined;
+    // What comes first counts.
+    const known = this.#attributes === undefined ? (this.#about?.slice() ?? []) : pairs(attributes);
     if (this.#by !== undefined) push(known, KEY, nameOf(key));
     if (needs.user) push(known, "user", nameOf(this.#host.user(request)));
     return known;
@@ -283,11 +296,17 @@ function exemption(exempt, host) {
     throw new ConfigError(`exempt: must be a list of paths such as ["/healthz"], or a function, not ${exempt}`);
   }
   if (exempt.length === 0) return undefined;
-  const paths = new Set(exempt);
+  const below = exempt.filter((path) => path.endsWith("/*")).map((path) => path.slice(0, -1));
+  const paths = new Set(exempt.filter((path) => !path.endsWith("/*")));
+  for (const path of [...below, ...paths]) {
+    // Otherwise it would never match.
+    if (path.includes("*")) throw new ConfigError(`exempt: a path may have a star only at its end, as in "/static/*"; give a function instead of "${path}"`);
+  }
   return (request) => {
     const target = host.target(request);
     const end = target.indexOf("?");
-    return paths.has(end < 0 ? target : target.slice(0, end));
+    const path = end < 0 ? target : target.slice(0, end);
+    return paths.has(path) || below.some((folder) => path.startsWith(folder));
   };
 }
 

@@ -1,13 +1,16 @@
 // Rate limiting for NestJS, on Express and on Fastify.
 //
 //   app.useGlobalGuards(new RateLimitGuard("100/min burst 20"))
-//   @RateLimit("5/min") on a controller or a handler
+//   @RateLimit("5/min") and @SkipRateLimit() on a controller or a handler
 "use strict";
 
-const { HttpException, UseGuards } = require("@nestjs/common");
+const { HttpException, SetMetadata, UseGuards } = require("@nestjs/common");
 const { ConfigError, UsageError } = require("./errors.js");
 const { Guard, afterDelay, verdictOf } = require("./guard.js");
 const incoming = require("./incoming.js");
+
+/** Marks what is not limited. */
+const SKIPPED = "tollkeeper:skipped";
 
 /** Node's own request: Fastify wraps it. */
 const raw = (request) => request.raw ?? request;
@@ -69,6 +72,7 @@ class RateLimitGuard {
   async canActivate(context) {
     const guard = this.#guard;
     const { req, res } = this.getRequestResponse(context);
+    if (isSkipped(context)) return true;
     const passage = await guard.decide(req);
     if (passage === undefined) return true;
     if (!passage.allowed) {
@@ -93,6 +97,17 @@ function RateLimit(limit, options) {
   };
 }
 
+/** Lets all requests of a controller or a handler pass; false on a handler limits it although its controller is skipped. */
+function SkipRateLimit(skip = true) {
+  return SetMetadata(SKIPPED, skip);
+}
+
+/** What the handler says counts, then what the controller says. Nest has loaded `reflect-metadata`. */
+function isSkipped(context) {
+  const [handler, controller] = [context.getHandler(), context.getClass()].map((target) => Reflect.getMetadata(SKIPPED, target));
+  return handler ?? controller ?? false;
+}
+
 function set(response, flat) {
   for (let index = 0; index < flat.length; index += 2) response.header(flat[index], flat[index + 1]);
 }
@@ -100,5 +115,6 @@ function set(response, flat) {
 exports.RateLimit = RateLimit;
 exports.RateLimitExceeded = RateLimitExceeded;
 exports.RateLimitGuard = RateLimitGuard;
+exports.SkipRateLimit = SkipRateLimit;
 /** The verdict of all limits on a request so far. */
 exports.verdictOf = (request) => verdictOf(raw(request));

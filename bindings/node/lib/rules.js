@@ -50,6 +50,12 @@ function rulesOf(limit, by, name, when, identify) {
   const lines = Array.isArray(limit) ? limit : [limit];
   if (lines.length === 0) throw new UsageError('the limit is missing; write for example "5/min"');
   return lines.map((line, index) => {
+    if (typeof line === "function") {
+      throw new UsageError(
+        "a limit cannot be a function: write a rule for each limit, and give `limiter` and `attributes`, a function that says which of " +
+          "them apply",
+      );
+    }
     if (typeof line !== "string" && !(line instanceof Quota)) {
       throw new UsageError(`a limit must be a string such as "100/min burst 20" or a Quota, not ${line}`);
     }

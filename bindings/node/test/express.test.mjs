@@ -188,6 +188,13 @@ test("mistakes are reported when the middleware is made", () => {
   assert.throws(() => rateLimit({ limiter: rateLimit("1/s").limiter, by: "ip" }), /has its own settings/);
   assert.throws(() => rateLimit({ limiter: {} }), /limiter: create it with Limiter.fromRules/);
   assert.throws(() => rateLimit("10/min", { exempt: "/x" }), /exempt: must be a list of paths/);
+  for (const path of ["*.js", "/a*", "/a/*/b", "/a/*/*"]) {
+    assert.throws(() => rateLimit("10/min", { exempt: [path] }), /exempt: a path may have a star only at its end, as in "\/static\/\*"/);
+  }
+  assert.throws(() => rateLimit("10/min", { attributes: () => ({}) }), /attributes: rules need them, and a limit has none/);
+  assert.throws(() => rateLimit({ limiter: rateLimit("1/s").limiter, attributes: { plan: "pro" } }), /attributes: must be a function/);
+  assert.throws(() => rateLimit(() => "10/min"), /a limit cannot be a function: write a rule for each limit/);
+  assert.throws(() => rateLimit("10/min", { allowList: [] }), /there is no option `allowList`; write `exempt`/);
   const shared = { store: "redis://127.0.0.1:1", namespace: "names" };
   rateLimit("10/min", { ...shared, name: "same" });
   rateLimit("10/min", { ...shared, name: "same" });

@@ -6,7 +6,7 @@ import { Catch, Controller, Get, HttpCode, Module, Post, UnauthorizedException }
 import { NestFactory } from "@nestjs/core";
 import { ExpressAdapter } from "@nestjs/platform-express";
 import { FastifyAdapter } from "@nestjs/platform-fastify";
-import { RateLimit, RateLimitExceeded, RateLimitGuard, verdictOf } from "tollkeeper/nestjs";
+import { RateLimit, RateLimitExceeded, RateLimitGuard, SkipRateLimit, verdictOf } from "tollkeeper/nestjs";
 import { conforms } from "./web.mjs";
 import { serving, statuses } from "./world.mjs";
 
@@ -72,6 +72,48 @@ for (const [name, adapter] of [["Nest on Express", () => new ExpressAdapter()], 
       async (url) => {
         const found = await statuses(`${url}/login`, 7, { method: "POST" });
         assert.deepEqual(found, [200, 200, 200, 401, 200, 401, 429]);
+      },
+    );
+  });
+
+  // A global guard could only leave out paths.
+  test(`${name}: handlers and controllers are skipped`, async () => {
+    class Open {
+      home() {
+        return "home";
+      }
+      login() {
+        return "in";
+      }
+    }
+    decorate([Get("/")], Open, "home");
+    decorate([Post("/login"), HttpCode(200), SkipRateLimit(false)], Open, "login");
+    SkipRateLimit()(Open);
+    Controller()(Open);
+    class Closed {
+      home() {
+        return "home";
+      }
+      open() {
+        return "open";
+      }
+    }
+    decorate([Get("/")], Closed, "home");
+    decorate([Get("/open"), SkipRateLimit()], Closed, "open");
+    RateLimit("1/min")(Closed);
+    Controller("/closed")(Closed);
+    class App {}
+    Module({ controllers: [Open, Closed] })(App);
+    const app = await NestFactory.create(App, adapter(), { logger: false });
+    app.useGlobalGuards(new RateLimitGuard("1/min"));
+    await app.listen(0, "127.0.0.1");
+    await serving(
+      () => app.getHttpServer(),
+      async (url) => {
+        assert.deepEqual(await statuses(url, 3), [200, 200, 200]);
+        assert.deepEqual(await statuses(`${url}/login`, 2, { method: "POST" }), [200, 429]);
+        assert.deepEqual(await statuses(`${url}/closed/open`, 3), [200, 200, 200]);
+        assert.deepEqual(await statuses(`${url}/closed`, 1), [429]);
       },
     );
   });

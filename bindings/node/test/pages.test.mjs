@@ -22,6 +22,7 @@ const BEFORE = {
   "Several requests in one call": "",
   "Exceptions for single keys": "",
   "Costs that are known later": "const askTheModel = async () => 2311;",
+  "Limits that differ by customer": "",
   "Concurrency slots": 'import { Limiter } from "tollkeeper"; const runExport = async () => {};',
 };
 const LIMITER = `

@@ -10,7 +10,7 @@ import { TollkeeperStore } from "tollkeeper/express-rate-limit";
 import { limited, rateLimit as fastifyPlugin } from "tollkeeper/fastify";
 import { rateLimit as hono } from "tollkeeper/hono";
 import { rateLimit as koa } from "tollkeeper/koa";
-import { RateLimit, RateLimitGuard } from "tollkeeper/nestjs";
+import { RateLimit, RateLimitGuard, SkipRateLimit } from "tollkeeper/nestjs";
 
 const app = express();
 app.use(rateLimit("100/min burst 20"));
@@ -46,9 +46,14 @@ serve({ fetch: honest.fetch });
 class Account {
   @RateLimit("5/min")
   login(): void {}
+  @SkipRateLimit()
+  health(): void {}
 }
 new Account().login();
 new RateLimitGuard({ limiter: Limiter.fromRules(["1/s by ip"]) });
+app.use(rateLimit({ limiter: Limiter.fromRules(["1/s by tenant"]), attributes: (request: Request) => ({ tenant: request.get("x-tenant") }) }));
+// @ts-expect-error: what rules need, of which a limit has none
+rateLimit("1/s", { attributes: () => ({}) });
 
 const clock = new ManualClock();
 const limiter: Limiter = await Limiter.fromFile("tollkeeper.yaml", { store: "redis://127.0.0.1:6379", clock });

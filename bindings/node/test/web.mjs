@@ -124,6 +124,32 @@ export function conforms(framework, listen) {
       assert.deepEqual(await statuses(`${url}/login`, 1, { method: "POST" }), [429]);
     }));
 
+  // The path was compared as it is, star included, so that everything below it was limited.
+  it("all that is below a path may be exempt", async () => {
+    await application({ all: ["1/min", { exempt: ["/*"] }] }, async (url) => assert.deepEqual(await statuses(url, 3), [200, 200, 200]));
+    await application({ all: ["1/min", { exempt: ["/login/*"] }] }, async (url) => {
+      assert.deepEqual(await statuses(`${url}/login`, 2, { method: "POST" }), [200, 429]);
+    });
+  });
+
+  // Rules `when: { plan: "pro" }` were for callers of `check`: middleware could only be told a key.
+  it("what the application knows of a client chooses the rules", async () => {
+    const key = "{customer}";
+    const rules = [{ name: "free", when: { plan: "free" }, key, limit: "1/min" }, { name: "pro", when: { plan: "pro" }, key, limit: "3/min" }];
+    const attributes = (request) => {
+      const plan = header(framework, request, "x-plan");
+      return { plan, customer: plan && "acme" };
+    };
+    for (const one of [attributes, async (request) => attributes(request)]) {
+      await application({ all: [{ limiter: Limiter.fromRules(rules), attributes: one }] }, async (url) => {
+        for (const [plan, found] of [["free", [200, 429, 429, 429]], ["pro", [200, 200, 200, 429]]]) {
+          assert.deepEqual(await statuses(url, 4, { headers: { "x-plan": plan } }), found);
+        }
+        assert.deepEqual(await statuses(url, 4), [200, 200, 200, 200]);
+      });
+    }
+  });
+
   it("slots are held until the response is over", async () => {
     let finish;
     const slow = new Promise((resolve) => (finish = resolve));
@@ -252,6 +278,12 @@ function counting(framework, counts) {
     Hono: (context) => counts(context.res.status),
   };
   return words[framework.split(" ")[0]];
+}
+
+/** A header of a request. */
+function header(framework, request, name) {
+  const words = { Koa: () => request.req.headers[name], Hono: () => request.req.header(name) };
+  return (words[framework] ?? (() => request.headers[name]))();
 }
 
 /** How each framework answers by itself. */

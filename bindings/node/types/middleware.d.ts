@@ -1,5 +1,5 @@
 // What the middleware of all frameworks takes. `R` is what the framework calls a request, `A` what its handlers get.
-import type { Limiter, LimitLike, Settings, Verdict } from "./index.js";
+import type { Attributes, Limiter, LimitLike, Settings, Verdict } from "./index.js";
 
 type MaybePromise<T> = T | Promise<T>;
 
@@ -11,7 +11,7 @@ export interface RateLimitOptions<R = any, A extends any[] = any[]> extends Sett
   by?: string | ((request: R) => MaybePromise<KeyLike>);
   /** The name of the limit in headers and in the store. */
   name?: string;
-  /** Paths that are not limited, or a function of the request. */
+  /** Paths that are not limited, such as `/healthz` or `/static/*`, or a function of the request. */
   exempt?: readonly string[] | ((request: R) => MaybePromise<boolean>);
   /** What a request costs, or a function of the request. */
   cost?: number | ((request: R) => MaybePromise<number>);
@@ -30,6 +30,8 @@ export interface RateLimitOptions<R = any, A extends any[] = any[]> extends Sett
 export interface LimiterOptions<R = any, A extends any[] = any[]> {
   limiter: Limiter;
   by?: (request: R) => MaybePromise<KeyLike>;
+  /** What the rules need to know of a request, such as the plan of its customer: `(request) => ({ plan: request.user?.plan })`. */
+  attributes?: (request: R) => MaybePromise<Attributes>;
   exempt?: RateLimitOptions<R>["exempt"];
   cost?: RateLimitOptions<R>["cost"];
   address?: RateLimitOptions<R>["address"];

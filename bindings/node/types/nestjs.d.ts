@@ -18,6 +18,9 @@ export class RateLimitGuard implements CanActivate {
 /** Limits a controller or a handler: `@RateLimit("5/min")`. */
 export function RateLimit(limit: LimitLike, options?: RateLimitOptions<any, Handled>): ClassDecorator & MethodDecorator;
 
+/** Lets all requests of a controller or a handler pass; false on a handler limits it although its controller is skipped. */
+export function SkipRateLimit(skip?: boolean): ClassDecorator & MethodDecorator;
+
 /** A denied request, for exception filters. */
 export class RateLimitExceeded extends HttpException {
   readonly verdict: Verdict | undefined;
