@@ -21,9 +21,7 @@ from django.core.wsgi import get_wsgi_application  # noqa: E402
 from django.http import HttpRequest, HttpResponse  # noqa: E402
 from django.urls import path  # noqa: E402
 
-from tollkeeper.django import Limits  # noqa: E402
-
-limit = Limits(store=os.environ.get("STORE", "memory:"))
+from tollkeeper.django import limit  # noqa: E402
 
 
 @limit("5/min", by="ip")

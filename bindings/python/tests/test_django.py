@@ -248,3 +248,95 @@ def test_a_denial_in_the_words_of_the_application() -> None:
     with override_settings(TOLLKEEPER={"limit": "1/h", "on_denied": answer}):
         site = RateLimitMiddleware(home)
         assert [site(RequestFactory().get("/")).content for _ in range(2)] == [b"home", b"slow down"]
+
+
+def test_views_use_the_store_and_the_proxies_of_the_settings(redis_server: Any, namespace: str) -> None:
+    """`limit` knew nothing of `settings.TOLLKEEPER`: behind a proxy that was listed there, all clients together had five logins a
+    minute, and each worker counted by itself."""
+    from tollkeeper.django import _SiteLimits
+
+    config = {
+        "limit": "100/min", "store": redis_server.url, "namespace": namespace, "timeout": 5, "trusted_proxies": ["127.0.0.1"],
+        "identify": {"tenant": "header.x-tenant"},
+    }
+    with override_settings(TOLLKEEPER=config):
+        workers = [_SiteLimits()("2/min", by="ip", name="login")(home) for _ in range(2)]
+
+        def get(worker: int, client: str) -> int:
+            status: int = workers[worker](RequestFactory().get("/", headers={"x-forwarded-for": client})).status_code
+            return status
+
+        assert [get(0, "1.1.1.1"), get(1, "1.1.1.1"), get(0, "1.1.1.1"), get(1, "1.1.1.1")] == [200, 200, 429, 429]
+        assert get(0, "2.2.2.2") == 200
+        by_tenant = _SiteLimits()("1/min", by="tenant")(home)
+        assert [by_tenant(RequestFactory().get("/", headers={"x-tenant": name})).status_code for name in "aba"] == [200, 200, 429]
+
+
+def test_a_setting_turns_all_limits_off() -> None:
+    """Tests of a site had no way to turn off the limits of its views."""
+    from tollkeeper.django import limit as of_the_site
+
+    view = of_the_site("1/min", by="ip", name="turned-off")(home)
+    with override_settings(TOLLKEEPER={"limit": "1/min", "enabled": False}):
+        client = Client()
+        assert [client.get("/").status_code for _ in range(3)] == [200] * 3
+        assert [view(RequestFactory().get("/")).status_code for _ in range(3)] == [200] * 3
+    assert [view(RequestFactory().get("/")).status_code for _ in range(2)] == [200, 429]
+
+
+def test_some_requests_of_a_view_and_views_that_are_classes() -> None:
+    from django.utils.decorators import method_decorator
+    from django.views import View
+
+    def is_reading(request: HttpRequest) -> bool:
+        return request.method == "GET"
+
+    async def is_reading_later(request: HttpRequest) -> bool:
+        return is_reading(request)
+
+    async def home_later(_request: HttpRequest) -> HttpResponse:
+        return HttpResponse("home")
+
+    @method_decorator(Limits()("1/min", exempt=is_reading), name="dispatch")
+    class Form(View):
+        def get(self, _request: HttpRequest) -> HttpResponse:
+            return HttpResponse("read")
+
+        def post(self, _request: HttpRequest) -> HttpResponse:
+            return HttpResponse("written")
+
+    for view in (Limits()("1/min", exempt=is_reading)(home), Form.as_view()):
+        requests = RequestFactory()
+        assert [view(requests.get("/")).status_code for _ in range(2)] == [200, 200]
+        assert [view(requests.post("/")).status_code for _ in range(2)] == [200, 429]
+
+    async def main() -> None:
+        view, requests = Limits()("1/min", exempt=is_reading_later)(home_later), AsyncRequestFactory()
+        for method, codes in (("get", [200, 200]), ("post", [200, 429])):
+            assert [(await view(getattr(requests, method)("/"))).status_code for _ in range(2)] == codes
+
+    asyncio.run(main())
+
+
+def test_limits_by_plan() -> None:
+    rule = {"name": "free", "when": {"plan": "free"}, "key": "{ip}", "limit": "1/min"}
+
+    def plan(request: HttpRequest) -> dict[str, str]:
+        return {"plan": request.headers.get("x-plan", "")}
+
+    async def plan_later(request: HttpRequest) -> dict[str, str]:
+        return plan(request)
+
+    async def home_later(_request: HttpRequest) -> HttpResponse:
+        return HttpResponse("home")
+
+    limited, requests = middleware(home, rules=[rule], attributes=plan), RequestFactory()
+    plans = ["free", "free", "pro", "pro"]
+    assert [limited(requests.get("/", headers={"x-plan": plan})).status_code for plan in plans] == [200, 429, 200, 200]
+
+    async def main() -> None:
+        limited, requests = middleware(home_later, rules=[rule], attributes=plan_later), AsyncRequestFactory()
+        found = [(await limited(requests.get("/", headers={"x-plan": plan}))).status_code for plan in plans]
+        assert found == [200, 429, 200, 200]
+
+    asyncio.run(main())

@@ -7,6 +7,7 @@ import asyncio
 import inspect
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,10 +38,14 @@ async def ask_the_model() -> int:
     return 2311
 
 
+async def look_up(key: bytes | None) -> Any:
+    return SimpleNamespace(id=key and key.decode(), plan="free")
+
+
 def test_all_of_it_is_tried() -> None:
     assert set(BLOCKS) == {
         "Start", "A single limit", "Rules", "Rules in Postgres", "Several requests in one call",
-        "Exceptions for single keys", "Costs that are known later", "Concurrency slots", "Tests",
+        "Exceptions for single keys", "Costs that are known later", "Concurrency slots", "Limits that differ by customer", "Tests",
     }
 
 
@@ -53,6 +58,7 @@ def test_blocks_run(title: str, tmp_path: Path, redis_server: Redis, monkeypatch
         "limiter": Limiter.from_rules([PER_USER, BY_ADDRESS]),
         "Limiter": Limiter,
         "ask_the_model": ask_the_model,
+        "look_up": look_up,
     }
     exec("from datetime import datetime, timezone", names)
     for code in BLOCKS[title]:
@@ -65,6 +71,10 @@ def test_blocks_run(title: str, tmp_path: Path, redis_server: Redis, monkeypatch
         assert len(BLOCKS[title][0].strip().splitlines()) <= 10, "a start of ten lines"
         client = TestClient(names["app"])
         assert [client.post("/login").status_code for _ in range(6)] == [200] * 5 + [429]
+    if title == "Limits that differ by customer":
+        client = TestClient(names["app"])
+        for headers in ({"x-api-key": "a"}, {}):
+            assert [client.get("/", headers=headers).status_code for _ in range(11)] == [404] * 10 + [429]
 
 
 class Written:

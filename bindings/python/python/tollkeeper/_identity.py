@@ -1,7 +1,8 @@
-"""The user of a request, from the framework rather than from headers."""
+"""The user of a request, from the framework rather than from headers, and what else the application says about it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ._errors import UsageError
@@ -36,3 +37,10 @@ def name_of(user: Any) -> str | None:
 def key_of(value: Any) -> str | None:
     """What a key function returned, as a key. None means that the limit does not apply."""
     return name_of(value)
+
+
+def attributes_of(value: Any) -> dict[str, Any]:
+    """What a function of the application returned as the attributes of a request."""
+    if not isinstance(value, Mapping):
+        raise UsageError(f'attributes: must return a mapping such as {{"plan": "pro"}}, not {value!r}')
+    return dict(value)

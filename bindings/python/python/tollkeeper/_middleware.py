@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from ._counting import ResponseHead, checked_function
-from ._errors import ConfigError, UsageError
+from ._errors import UsageError
+from ._exempt import exemption
 from ._rules import By, LimitLike, checked_cost, cost_of, rules_of
-from ._tollkeeper import Collector, Limiter, Sender, Verdict
+from ._tollkeeper import Collector, Limiter, ManualClock, Sender, Verdict
 
 _App = TypeVar("_App")
 #: An ASGI scope, or a WSGI environment.
@@ -33,14 +34,18 @@ class Middleware(Generic[_App, _Request]):
     :param limiter: a ``Limiter`` with rules of its own, instead of ``limit``.
     :param name: the name of the limit in headers and in the store.
     :param store: ``"memory:"`` (each process counts separately) or ``"redis://..."`` (all count together).
-    :param exempt: paths that are not limited, or a function of the scope or environment; it may be async in ASGI.
+    :param attributes: what rules of ``limiter`` need to know of a request, such as the plan of its customer: a function of the scope or
+        environment that returns a mapping; it may be async in ASGI.
+    :param exempt: paths that are not limited, such as ``/healthz`` or ``/static/*``, or a function of the scope or environment; it may
+        be async in ASGI.
     :param cost: what a request costs, or a function of the scope or environment; it may be async in ASGI.
     :param count_when: a function of the response that tells whether the request counts: ``lambda response: response.status_code >= 400``
         counts failures only. It may be async in ASGI.
     :param on_denied: answers denied requests: a function of the scope or environment and the verdict that returns an ASGI or WSGI
         application, such as a response of the framework, or None for the usual answer; it may be async in ASGI. Status and headers of
         the denial are added, unless the response has others.
-    :param timeout: how long Redis may take, in seconds; the others are settings of ``Limiter.from_rules`` as well.
+    :param timeout: how long Redis may take, in seconds; the others, such as ``clock`` for tests, are settings of
+        ``Limiter.from_rules`` as well.
     """
 
     #: Where a request has its path.
@@ -55,6 +60,7 @@ class Middleware(Generic[_App, _Request]):
         limiter: Limiter | None = None,
         name: str = "requests",
         store: str = "memory:",
+        attributes: Callable[[_Request], Any] | None = None,
         exempt: Iterable[str] | Callable[[_Request], Any] = (),
         cost: int | Callable[[_Request], Any] = 1,
         count_when: Callable[[ResponseHead], Any] | None = None,
@@ -69,6 +75,7 @@ class Middleware(Generic[_App, _Request]):
         headers: str | None = None,
         identify: Mapping[str, str] | None = None,
         deny_status: int | None = None,
+        clock: ManualClock | None = None,
     ) -> None:
         settings: dict[str, Any] = {
             "timeout": timeout,
@@ -80,19 +87,25 @@ class Middleware(Generic[_App, _Request]):
             "headers": headers,
             "identify": identify,
             "deny_status": deny_status,
+            "clock": clock,
         }
         settings = {name: value for name, value in settings.items() if value is not None}
         if (limit is None) == (limiter is None):
             raise UsageError("give either limit=, such as \"100/min burst 20\", or limiter=")
         if limiter is None:
             assert limit is not None
+            if attributes is not None:
+                raise UsageError("attributes: rules need them, and a limit has none; pass limiter= with rules, and by= for a key")
             limiter = Limiter.from_rules(rules_of(limit, by, name, identify=identify), store=store, **settings)
         elif settings or by is not None and not callable(by):
             raise UsageError("limiter= has its own settings; pass them to Limiter.from_rules or Limiter.from_file")
         self.app = app
         self.limiter = limiter
         self._key = by if callable(by) else None
-        self._exempt = _exemption(exempt)
+        self._attributes = checked_function(attributes, "attributes")
+        #: Whether the application is asked about each request.
+        self._asks = self._key is not None or attributes is not None
+        self._exempt = exemption(exempt)
         self._cost = checked_cost(cost)
         self._count_when = checked_function(count_when, "count_when")
         self._on_denied = checked_function(on_denied, "on_denied")
@@ -101,7 +114,7 @@ class Middleware(Generic[_App, _Request]):
         """Whether a request is not limited, or an awaitable of that."""
         if not self._exempt:
             return False
-        return self._exempt(request) if callable(self._exempt) else self._path_of(request) in self._exempt
+        return self._exempt(request) if callable(self._exempt) else self._exempt.has(self._path_of(request))
 
     def _path_of(self, request: Any) -> Any:
         return request.get(self._path)
@@ -109,13 +122,3 @@ class Middleware(Generic[_App, _Request]):
     def _cost_of(self, request: Any) -> Any:
         """What a request costs, or an awaitable of that."""
         return cost_of(self._cost, request)
-
-
-def _exemption(exempt: Any) -> frozenset[str] | Callable[[Any], Any]:
-    if callable(exempt):
-        function: Callable[[Any], Any] = exempt
-        return function
-    # A text would be taken for a list of its letters, one of which is the path `/`.
-    if isinstance(exempt, (str, bytes)) or not all(isinstance(path, str) for path in exempt):
-        raise ConfigError(f'exempt: must be a list of paths such as ["/healthz"], or a function, not {exempt!r}')
-    return frozenset(exempt)

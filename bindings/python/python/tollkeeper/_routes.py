@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from ._awaited import at_once, awaited
 from ._counting import checked_function
 from ._errors import UsageError
 from ._rules import By, LimitLike, checked_cost, lines, rules_of
@@ -22,10 +23,11 @@ class Limits:
     """Limits for routes, with their store and settings: ``limit = Limits(store="redis://...")``, then ``@limit("5/min")``.
 
     Each route has its own count; a limit with a ``name`` is shared by all routes that use that name. In a shared store the
-    routes' own names are used, so that all processes share the same limits.
+    routes' own names are used, so that all processes share the same limits. Tests may set ``enabled`` to False: then no route is limited.
     """
 
-    def __init__(self, *, store: str = "memory:", **settings: Any) -> None:
+    def __init__(self, *, store: str = "memory:", enabled: bool = True, **settings: Any) -> None:
+        self.enabled = enabled
         self._settings = {"store": store, **settings}
         if settings or store != "memory:":
             # Errors are raised here, not at the first request.
@@ -42,8 +44,15 @@ class Limits:
 
     def _limiter(self) -> Limiter:
         if self._made is None:
-            self._made = Limiter.from_rules(self._all(), **self._settings)
+            self._made = Limiter.from_rules(self._all(), **self._given())
         return self._made
+
+    def _given(self) -> dict[str, Any]:
+        """The settings of the limiter."""
+        return self._settings
+
+    def _is_enabled(self) -> bool:
+        return self.enabled
 
     def _all(self) -> list[dict[str, Any]]:
         return [rule for rules in self._rules.values() for rule in rules]
@@ -59,6 +68,7 @@ class RouteLimit:
         by: By,
         name: str | None,
         cost: Any,
+        exempt: Callable[[Any], Any] | None,
         count_when: Callable[[Any], Any] | None,
         on_denied: Callable[..., Any] | None,
     ) -> None:
@@ -68,15 +78,27 @@ class RouteLimit:
         self.limits = limits
         self.by = by
         self.cost = checked_cost(cost)
+        self._exempt: Callable[[Any], Any] | None = checked_function(exempt, "exempt")
         self.count_when: Callable[[Any], Any] | None = checked_function(count_when, "count_when")
         self.on_denied: Callable[..., Any] | None = checked_function(on_denied, "on_denied")
         self._limit = limit
         self._name = name
         self._known: dict[str, str] = {}
         # Errors are raised here, not at the route's first request.
-        rules = rules_of(limit, by, "check", identify=limits._settings.get("identify"))
+        rules = rules_of(limit, by, "check", identify=limits._given().get("identify"))
         #: Whether requests hold slots until they end.
         self.holds_slots = any(rule.get("algorithm") == "concurrency" for rule in rules)
+        if name is not None:
+            # So that a count can be looked at and reset before this process has seen a request of the route.
+            self._register(name)
+
+    async def is_exempt(self, request: Any) -> bool:
+        """Whether a request is not limited."""
+        return not self.limits._is_enabled() or self._exempt is not None and bool(await awaited(self._exempt(request)))
+
+    def is_exempt_sync(self, request: Any) -> bool:
+        """The same, where nobody can wait."""
+        return not self.limits._is_enabled() or self._exempt is not None and bool(at_once(self._exempt(request), "exempt"))
 
     def rule_for(self, route: str) -> tuple[Limiter, str]:
         """The limiter, and the name of a route's rules in it."""
@@ -91,7 +113,7 @@ class RouteLimit:
         text = "+".join(str(line).replace(" ", "-") for line in self._limit)
         name = rule_name(self._name or f"{route}:{text}")
         with limits._lock:
-            rules = rules_of(self._limit, self.by, name, {ROUTE: name}, limits._settings.get("identify"))
+            rules = rules_of(self._limit, self.by, name, {ROUTE: name}, limits._given().get("identify"))
             before = limits._rules.get(name)
             if before is not None and before != rules:
                 raise UsageError(f"two different limits are called {name!r}; give one of them another name")
@@ -99,10 +121,14 @@ class RouteLimit:
                 limits._rules[name] = rules
                 if limits._made is not None:
                     limits._made.replace_rules(limits._all())
-                else:
-                    limits._limiter()
         self._known[route] = name
         return name
+
+
+def require_view(view: Any, instead: str) -> None:
+    """Refuses what cannot be decorated: a blueprint, or a class, would not be limited."""
+    if not callable(view) or isinstance(view, type):
+        raise UsageError(f"a limit is put on a view, not on {view!r}; write {instead}")
 
 
 def unrouted(view: Callable[..., Any]) -> str:

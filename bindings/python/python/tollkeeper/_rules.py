@@ -23,6 +23,11 @@ def lines(limit: LimitLike) -> list[str | Quota]:
         return [limit]
     if isinstance(limit, Iterable) and not isinstance(limit, (bytes, Mapping)):
         return list(limit)
+    if callable(limit):
+        raise ConfigError(
+            "limit: cannot be a function; write a rule for each limit and give the middleware limiter= and attributes=, a function "
+            "that says which of them apply"
+        )
     raise ConfigError(f'limit: must be a line such as "100/min burst 20", a Quota or a list of them, not {limit!r}')
 
 

@@ -17,7 +17,7 @@ from . import _denied
 from ._awaited import awaited
 from ._counting import COUNTING, Counting, ResponseHead
 from ._errors import UsageError
-from ._identity import key_of, name_of
+from ._identity import attributes_of, key_of, name_of
 from ._middleware import LAYER, Middleware, verdict_of
 from ._rules import KEY
 from ._tollkeeper import Refusal, Sender, Verdict
@@ -46,7 +46,7 @@ class RateLimitMiddleware(Middleware[ASGIApp, Scope]):
             return
         if self.limiter._lacks_rules():
             await self.limiter._follow()
-        known = await self._known(scope) if self._key is not None or self.limiter._needs_user() else None
+        known = await self._known(scope) if self._asks or self.limiter._needs_user() else None
         cost = self._cost if isinstance(self._cost, int) else await awaited(self._cost_of(scope))
         count_when = self._count_when
         if count_when is None:
@@ -83,10 +83,13 @@ class RateLimitMiddleware(Middleware[ASGIApp, Scope]):
             verdict._release()
 
     async def _known(self, scope: Scope) -> dict[str, Any]:
+        known = {} if self._attributes is None else attributes_of(await awaited(self._attributes(scope)))
         if self._key is not None:
             value = self._key(scope)
-            return {KEY: key_of(await value if isawaitable(value) else value)}
-        return {"user": user_of(scope)}
+            known[KEY] = key_of(await value if isawaitable(value) else value)
+        elif "user" not in known and self.limiter._needs_user():
+            known["user"] = user_of(scope)
+        return known
 
 
 _ORDER = (

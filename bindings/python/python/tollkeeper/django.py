@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from django.conf import settings
-from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
+from django.core.exceptions import BadRequest, ImproperlyConfigured, MiddlewareNotUsed, PermissionDenied, SuspiciousOperation
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.multipartparser import MultiPartParserError
 from django.http.response import HttpResponseBase
@@ -27,9 +27,9 @@ from . import _denied, _routes
 from ._awaited import at_once, awaited
 from ._counting import decide, decide_sync
 from ._errors import UsageError
-from ._identity import key_of, name_of
+from ._identity import attributes_of, key_of, name_of
 from ._middleware import Middleware
-from ._routes import ROUTE, RouteLimit, unrouted
+from ._routes import ROUTE, RouteLimit, require_view, unrouted
 from ._rules import KEY, By, LimitLike, cost_of, texts
 from ._tollkeeper import Collector, Limiter, Refusal, Verdict
 
@@ -50,6 +50,7 @@ _SETTINGS = (
     "headers",
     "identify",
     "deny_status",
+    "clock",
 )
 
 
@@ -63,6 +64,7 @@ class Limits(_routes.Limits):
         by: By = None,
         name: str | None = None,
         cost: int | Callable[[Any], Any] = 1,
+        exempt: Callable[[HttpRequest], Any] | None = None,
         count_when: Callable[[Any], Any] | None = None,
         on_denied: Callable[[HttpRequest, Verdict], Any] | None = None,
     ) -> Callable[[_View], _View]:
@@ -71,18 +73,23 @@ class Limits(_routes.Limits):
         :param by: an attribute such as ``"header.x-api-key|ip"`` or ``"user"``; or a function of the request, sync or (for async
             views) async, that returns a key. The client's address by default.
         :param name: a name shared by several views, which then count together.
+        :param exempt: a function of the request, async only for async views, that tells whether it is not limited: ``lambda request:
+            request.method == "GET"``.
         :param count_when: a function of the response, async only for async views, that tells whether the request counts: ``lambda
             response: response.status_code == 200`` counts the logins that Django's form refuses.
         :param on_denied: answers denied requests: a function of the request and the verdict, async only for async views, that returns
             a response, or None for the usual answer. Status and headers of the denial are added, unless it has others.
         """
-        route_limit = RouteLimit(self, limit, by, name, cost, count_when, on_denied)
+        route_limit = RouteLimit(self, limit, by, name, cost, exempt, count_when, on_denied)
 
         def decorate(view: _View) -> _View:
+            require_view(view, '@method_decorator(limit("5/min"), name="dispatch") for a class')
             if inspect.iscoroutinefunction(view):
 
                 @functools.wraps(view)
                 async def limited_async(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+                    if await route_limit.is_exempt(request):
+                        return await view(request, *args, **kwargs)
                     limiter, known, key, cost = _question(route_limit, view, request)
                     if key is not None:
                         known[KEY] = key_of(await awaited(key))
@@ -111,6 +118,8 @@ class Limits(_routes.Limits):
 
             @functools.wraps(view)
             def limited(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+                if route_limit.is_exempt_sync(request):
+                    return view(request, *args, **kwargs)
                 limiter, known, key, cost = _question(route_limit, view, request)
                 if key is not None:
                     known[KEY] = key_of(at_once(key, "by"))
@@ -140,8 +149,27 @@ class Limits(_routes.Limits):
         return decorate
 
 
-#: Limits in this process's memory. ``Limits(store=...)`` is for a shared store.
-limit = Limits()
+class _SiteLimits(Limits):
+    """Limits with the store and the other settings of ``settings.TOLLKEEPER``."""
+
+    def _given(self) -> dict[str, Any]:
+        config = _config()
+        return {name: config[name] for name in ("store", *_SETTINGS) if name in config}
+
+    def _is_enabled(self) -> bool:
+        return self.enabled and bool(_config().get("enabled", True))
+
+
+def _config() -> dict[str, Any]:
+    try:
+        return getattr(settings, "TOLLKEEPER", None) or {}
+    except ImproperlyConfigured:
+        # Views may be decorated before Django is set up, and not asked.
+        return {}
+
+
+#: Limits with the store and the proxies of ``settings.TOLLKEEPER``; in this process's memory by default.
+limit = _SiteLimits()
 
 
 class _Site(Middleware[None, HttpRequest]):
@@ -157,12 +185,13 @@ class _Site(Middleware[None, HttpRequest]):
 
 def _configured() -> _Site:
     """The limits that ``settings.TOLLKEEPER`` describes."""
-    config = dict(getattr(settings, "TOLLKEEPER", None) or {})
+    config = dict(_config())
+    config.pop("enabled", None)
     if sum(source in config for source in _SOURCES) != 1:
         raise UsageError(
             'settings.TOLLKEEPER: write one of limit, rules, file or limiter, for example TOLLKEEPER = {"limit": "100/min burst 20"}'
         )
-    names = [*_SOURCES, "by", "name", "exempt", "cost", "count_when", "on_denied", "store", *_SETTINGS]
+    names = [*_SOURCES, "enabled", "by", "name", "attributes", "exempt", "cost", "count_when", "on_denied", "store", *_SETTINGS]
     for unknown in (name for name in config if name not in names):
         raise UsageError(f"settings.TOLLKEEPER: there is no setting {unknown!r}; use one of {', '.join(names)}")
     if "file" in config:
@@ -177,9 +206,12 @@ def _configured() -> _Site:
 @sync_and_async_middleware
 def RateLimitMiddleware(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
     """Limits all requests by ``settings.TOLLKEEPER``: ``limit`` and ``by``, ``rules``, ``file`` or ``limiter``; ``exempt``, ``cost``,
-    ``count_when``, ``on_denied``, and the settings of ``Limiter.from_rules``. For limits by ``user`` put it behind ``AuthenticationMiddleware``."""
+    ``count_when``, ``on_denied``, ``attributes``, ``enabled``, and the settings of ``Limiter.from_rules``. For limits by ``user`` put it
+    behind ``AuthenticationMiddleware``."""
     site = _configured()
     limiter = site.limiter
+    if not _config().get("enabled", True):
+        raise MiddlewareNotUsed
 
     if inspect.iscoroutinefunction(get_response):
 
@@ -189,8 +221,10 @@ def RateLimitMiddleware(get_response: Callable[[HttpRequest], Any]) -> Callable[
             if limiter._lacks_rules():
                 await limiter._follow()
             key, cost = site.question(request)
-            known: dict[str, Any] = {} if key is None else {KEY: key_of(await awaited(key))}
-            if limiter._needs_user():
+            known = {} if site._attributes is None else attributes_of(await awaited(site._attributes(request)))
+            if key is not None:
+                known[KEY] = key_of(await awaited(key))
+            if "user" not in known and limiter._needs_user():
                 known["user"] = name_of(await request.auser()) if hasattr(request, "auser") else _user(request)
             verdict = await _ask(limiter, request, known, await awaited(cost), site._count_when)
             layer, _ = _layer(request)
@@ -216,8 +250,10 @@ def RateLimitMiddleware(get_response: Callable[[HttpRequest], Any]) -> Callable[
         if limiter._lacks_rules():
             limiter._follow_sync()
         key, cost = site.question(request)
-        known: dict[str, Any] = {} if key is None else {KEY: key_of(at_once(key, "by"))}
-        if limiter._needs_user():
+        known = {} if site._attributes is None else attributes_of(at_once(site._attributes(request), "attributes"))
+        if key is not None:
+            known[KEY] = key_of(at_once(key, "by"))
+        if "user" not in known and limiter._needs_user():
             known["user"] = _user(request)
         verdict = _ask_sync(limiter, request, known, at_once(cost, "cost"), site._count_when)
         layer, _ = _layer(request)

@@ -106,6 +106,7 @@ class Limits(_routes.Limits):
         by: By = None,
         name: Optional[str] = None,
         cost: Union[int, Callable[[HTTPConnection], Any]] = 1,
+        exempt: Optional[Callable[[Any], Any]] = None,
         count_when: Optional[Callable[[ResponseHead], Any]] = None,
         on_denied: Optional[Callable[[Request, Verdict], Any]] = None,
     ) -> Callable[..., Any]:
@@ -114,21 +115,27 @@ class Limits(_routes.Limits):
         :param by: an attribute such as ``"header.x-api-key|ip"`` or ``"user"``; a dependency, whose value names the client; or a
             function of the request. The client's address by default.
         :param name: a name shared by several routes, which then count together.
+        :param exempt: a function of the request, sync or async, that tells whether it is not limited: ``lambda request:
+            request.headers.get("x-internal") == SECRET``.
         :param count_when: a function of the response, sync or async, that tells whether the request counts: ``lambda response:
             response.status_code == 401`` counts failed logins only. It needs ``app.add_middleware(CountingMiddleware)``.
         :param on_denied: answers denied requests: a function of the request and the verdict, sync or async, that returns a response, or
             None for the usual answer. Status and headers of the denial are added, unless it has others.
         """
         _document()
-        route_limit = RouteLimit(self, limit, by, name, cost, count_when, on_denied)
+        route_limit = RouteLimit(self, limit, by, name, cost, exempt, count_when, on_denied)
         if callable(by) and not _takes_request(by):
             # A normal dependency: it may have dependencies, and is evaluated once per request.
-            async def with_key(connection: HTTPConnection, response: Response, key: Any = Depends(by)) -> Verdict:
+            async def with_key(connection: HTTPConnection, response: Response, key: Any = Depends(by)) -> Optional[Verdict]:
+                if await route_limit.is_exempt(connection):
+                    return None
                 return await _enforce(route_limit, connection, response, {KEY: key_of(key)})
 
-            return _marked(_holding(with_key) if route_limit.holds_slots else with_key)
+            return _dependency(_holding(with_key) if route_limit.holds_slots else with_key)
 
-        async def dependency(connection: HTTPConnection, response: Response) -> Verdict:
+        async def dependency(connection: HTTPConnection, response: Response) -> Optional[Verdict]:
+            if await route_limit.is_exempt(connection):
+                return None
             known: dict[str, Any] = {}
             if callable(by):
                 known[KEY] = key_of(await awaited(by(connection)))
@@ -136,7 +143,7 @@ class Limits(_routes.Limits):
                 known["user"] = user_of(connection.scope, _NO_USER)
             return await _enforce(route_limit, connection, response, known)
 
-        return _marked(_holding(dependency) if route_limit.holds_slots else dependency)
+        return _dependency(_holding(dependency) if route_limit.holds_slots else dependency)
 
 
 #: Limits in this process's memory. ``Limits(store=...)`` is for a shared store.
@@ -149,15 +156,22 @@ def _marked(dependency: Callable[..., Any]) -> Callable[..., Any]:
     return dependency
 
 
-def _holding(enforce: Callable[..., Awaitable[Verdict]]) -> Callable[..., AsyncIterator[Verdict]]:
+def _dependency(enforce: Callable[..., Any]) -> Callable[..., Any]:
+    # What Python says when it is used as a decorator, as limits of other packages are, names what to write.
+    enforce.__qualname__ = "Depends(limit(...))"
+    return _marked(enforce)
+
+
+def _holding(enforce: Callable[..., Awaitable[Optional[Verdict]]]) -> Callable[..., AsyncIterator[Optional[Verdict]]]:
     """The same dependency, which holds slots until FastAPI is done with the request."""
 
-    async def dependency(**given: Any) -> AsyncIterator[Verdict]:
+    async def dependency(**given: Any) -> AsyncIterator[Optional[Verdict]]:
         verdict = await enforce(**given)
         try:
             yield verdict
         finally:
-            verdict._release()
+            if verdict is not None:
+                verdict._release()
 
     # FastAPI reads there what to give.
     dependency.__signature__ = inspect.signature(enforce)  # type: ignore[attr-defined]

@@ -21,13 +21,16 @@ from ._counting import decide_sync
 from ._errors import UsageError
 from ._identity import key_of, name_of
 from ._middleware import LAYER
-from ._routes import ROUTE, RouteLimit, unrouted
+from ._routes import ROUTE, RouteLimit, require_view, unrouted
 from ._rules import KEY, By, LimitLike, cost_of, texts
 from ._tollkeeper import Collector, Limiter, Refusal, Verdict
 
 __all__ = ["Limits", "limit", "verdict_of"]
 
 _View = TypeVar("_View", bound=Callable[..., Any])
+_INSTEAD = (
+    'blueprint.before_request(limit("5/min", name="all")(lambda: None)) for a blueprint, and decorators = [limit("5/min")] in a MethodView'
+)
 
 
 class Limits(_routes.Limits):
@@ -40,6 +43,7 @@ class Limits(_routes.Limits):
         by: By = None,
         name: str | None = None,
         cost: int | Callable[[Any], Any] = 1,
+        exempt: Callable[[Request], Any] | None = None,
         count_when: Callable[[Response], Any] | None = None,
         on_denied: Callable[[Request, Verdict], Any] | None = None,
     ) -> Callable[[_View], _View]:
@@ -48,18 +52,23 @@ class Limits(_routes.Limits):
         :param by: an attribute such as ``"header.x-api-key|ip"`` or ``"user"`` (flask-login's, or ``g.user``); or a function of
             the request, sync or (for async views) async, that returns a key. The client's address by default.
         :param name: a name shared by several views, which then count together.
+        :param exempt: a function of the request, async only for async views, that tells whether it is not limited: ``lambda request:
+            request.method == "GET"``.
         :param count_when: a function of the response that tells whether the request counts: ``lambda response: response.status_code
             == 401`` counts failed logins only.
         :param on_denied: answers denied requests: a function of the request and the verdict, async only for async views, that returns
             what a view may return, or None for the usual answer. Status and headers of the denial are added, unless it has others.
         """
-        route_limit = RouteLimit(self, limit, by, name, cost, count_when, on_denied)
+        route_limit = RouteLimit(self, limit, by, name, cost, exempt, count_when, on_denied)
 
         def decorate(view: _View) -> _View:
+            require_view(view, _INSTEAD)
             if inspect.iscoroutinefunction(view):
 
                 @functools.wraps(view)
                 async def limited_async(*args: Any, **kwargs: Any) -> Any:
+                    if await route_limit.is_exempt(request):
+                        return await view(*args, **kwargs)
                     limiter, known, key, cost = _question(route_limit, view)
                     verdict = _enforce(route_limit, limiter, known, await awaited(key), await awaited(cost))
                     if not verdict.allowed:
@@ -73,6 +82,8 @@ class Limits(_routes.Limits):
 
             @functools.wraps(view)
             def limited(*args: Any, **kwargs: Any) -> Any:
+                if route_limit.is_exempt_sync(request):
+                    return view(*args, **kwargs)
                 limiter, known, key, cost = _question(route_limit, view)
                 verdict = _enforce(route_limit, limiter, known, at_once(key, "by"), at_once(cost, "cost"))
                 if not verdict.allowed:

@@ -14,7 +14,7 @@ from . import _denied
 from ._awaited import at_once
 from ._counting import ResponseHead, decide_sync
 from ._errors import UsageError
-from ._identity import key_of, name_of
+from ._identity import attributes_of, key_of, name_of
 from ._middleware import LAYER, Middleware, verdict_of
 from ._rules import KEY, texts
 from ._tollkeeper import Collector, Refusal, Verdict
@@ -35,11 +35,7 @@ class RateLimitMiddleware(Middleware[WSGIApp, Environ]):
             return self.app(environ, start_response)
         if self.limiter._lacks_rules():
             self.limiter._follow_sync()
-        known = None
-        if self._key is not None:
-            known = {KEY: key_of(at_once(self._key(environ), "by"))}
-        elif self.limiter._needs_user():
-            known = {"user": user_of(environ)}
+        known = self._known(environ) if self._asks or self.limiter._needs_user() else None
         count_when = self._count_when
         verdict = self.limiter._check_wsgi(environ, known, at_once(self._cost_of(environ), "cost"), count_when is not None)
         outer: Collector | None = environ.get(LAYER)
@@ -65,6 +61,14 @@ class RateLimitMiddleware(Middleware[WSGIApp, Environ]):
             verdict._release()
             charge.fail(error)
             raise
+
+    def _known(self, environ: Environ) -> dict[str, Any]:
+        known = {} if self._attributes is None else attributes_of(at_once(self._attributes(environ), "attributes"))
+        if self._key is not None:
+            known[KEY] = key_of(at_once(self._key(environ), "by"))
+        elif "user" not in known and self.limiter._needs_user():
+            known["user"] = user_of(environ)
+        return known
 
 
 class _Held:

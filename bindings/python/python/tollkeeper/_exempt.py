@@ -1,0 +1,40 @@
+"""What is not limited."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ._errors import ConfigError
+
+
+class Paths:
+    """Paths, and all that is below some of them."""
+
+    __slots__ = ("_below", "_paths")
+
+    def __init__(self, paths: list[str]) -> None:
+        self._paths = frozenset(path for path in paths if not path.endswith("/*"))
+        self._below = tuple(path[:-1] for path in paths if path.endswith("/*"))
+
+    def __bool__(self) -> bool:
+        return bool(self._paths or self._below)
+
+    def has(self, path: str | None) -> bool:
+        return path is not None and (path in self._paths or path.startswith(self._below))
+
+
+def exemption(exempt: Any) -> Paths | Callable[[Any], Any]:
+    """Paths, or a function of the request."""
+    if callable(exempt):
+        function: Callable[[Any], Any] = exempt
+        return function
+    # A text would be taken for a list of its letters, one of which is the path `/`.
+    if isinstance(exempt, (str, bytes)) or not all(isinstance(path, str) for path in exempt):
+        raise ConfigError(f'exempt: must be a list of paths such as ["/healthz"], or a function, not {exempt!r}')
+    paths = list(exempt)
+    for path in paths:
+        # Otherwise it would never match.
+        if "*" in (path[:-1] if path.endswith("/*") else path):
+            raise ConfigError(f"exempt: {path!r} may have a star only at its end, as in '/static/*'; give a function for others")
+    return Paths(paths)
