@@ -3,11 +3,9 @@
 //   await app.register(rateLimit, { limit: "100/min burst 20" })
 "use strict";
 
-const { Guard, afterDelay, isOptions, verdictOf } = require("./guard.js");
+const { ConfigError } = require("./errors.js");
+const { Guard, afterDelay, checkOptions, isOptions, verdictOf } = require("./guard.js");
 const incoming = require("./incoming.js");
-
-/** Marks hooks that limit. */
-const LIMITED = Symbol("limited");
 
 const HOST = {
   name: "rateLimit",
@@ -28,29 +26,70 @@ function rateLimit(app, options, done) {
     const { limit, limiter, ...settings } = options;
     const { prefix: _, logLevel: __, ...rest } = settings;
     const guard = limit === undefined && limiter === undefined ? undefined : new Guard(HOST, limit, { ...rest, limiter });
+    if (guard === undefined) requireNoLimit(options, rest);
     // Options of the one limit, not of those of routes.
     const { attributes, by, name, cost, countWhen, exempt, onDenied, ...common } = rest;
     app.decorate("rateLimiter", guard?.limiter ?? null);
     if (guard !== undefined) app.addHook("onRequest", hook(guard, (route) => route?.rateLimit === false));
-    const guards = new Map();
-    app.addHook("onRoute", (route) => onRoute(route, common, guards));
+    const hooks = new Map();
+    app.addHook("onRoute", (route) => onRoute(route, common, hooks));
+    app.addHook("onRequest", late(common, hooks));
     done();
   } catch (error) {
     done(error);
   }
 }
 
-function onRoute(route, common, guards) {
+/** Refuses options of a limit that is missing: nobody would be limited. */
+function requireNoLimit(options, rest) {
+  if (typeof options !== "object") throw new ConfigError('rateLimit: options are an object such as { limit: "100/min" }');
+  checkOptions(HOST, rest);
+  const own = ["attributes", "by", "name", "cost", "countWhen", "exempt", "onDenied"].find((name) => rest[name] !== undefined);
+  if (own !== undefined) throw new ConfigError(`rateLimit: \`${own}\` is for \`limit\`, which is missing; give it in the config of routes`);
+}
+
+function onRoute(route, common, hooks) {
   const own = route.config?.rateLimit;
   if (own === undefined || own === false) return;
-  const hooks = [route.onRequest ?? []].flat();
+  const others = [route.onRequest ?? []].flat();
+  const limits = hookOf(route, own, common, hooks);
   // The HEAD that Fastify adds to a GET is a copy of it, and counts with it.
-  if (hooks.some((hook) => hook[LIMITED])) return;
-  const { limit, ...options } = isOptions(own) ? own : { limit: own };
-  const name = ruleName(`${[route.method].flat().join("-").replace(/^HEAD$/, "GET")}:${route.url}`);
-  let guard = guards.get(name);
-  if (guard === undefined) guards.set(name, (guard = new Guard(HOST, limit, { name, ...common, ...options })));
-  route.onRequest = [...hooks, hook(guard)];
+  if (!others.includes(limits)) route.onRequest = [...others, limits];
+}
+
+/** The hook of a route's own limit. */
+function hookOf(route, own, common, hooks) {
+  const name = nameOf(route);
+  let limits = hooks.get(name);
+  if (limits === undefined) {
+    const { limit, ...options } = isOptions(own) ? own : { limit: own };
+    hooks.set(name, (limits = hook(new Guard(HOST, limit, { name, ...common, ...options }))));
+  }
+  return limits;
+}
+
+/** Limits routes that were there before the plugin was loaded: where nobody has awaited `register`, `onRoute` has not seen them. */
+function late(common, hooks) {
+  const added = new Map();
+  // By the config of a route; null if it has its hook.
+  const known = new WeakMap();
+  return (request, reply, done) => {
+    const route = request.routeOptions;
+    const own = route?.config?.rateLimit;
+    if (own === undefined || own === false) return done();
+    let limits = known.get(route.config);
+    try {
+      if (limits === undefined) known.set(route.config, (limits = hooks.has(nameOf(route)) ? null : hookOf(route, own, common, added)));
+    } catch (error) {
+      return done(error);
+    }
+    if (limits === null) done();
+    else limits(request, reply, done);
+  };
+}
+
+function nameOf({ method, url }) {
+  return ruleName(`${[method].flat().join("-").replace(/^HEAD$/, "GET")}:${url}`);
 }
 
 /** A text as the name of a rule, which goes into headers and keys. */
@@ -77,7 +116,6 @@ function hook(guard, isSkipped = () => false) {
   };
   /** For `close`, `inspect` and `reset`. */
   onRequest.limiter = guard.limiter;
-  onRequest[LIMITED] = true;
   return onRequest;
 }
 

@@ -157,7 +157,7 @@ class Guard {
 
   constructor(host, limit, options = {}) {
     if (isOptions(limit)) [limit, options] = [limit.limit, limit];
-    known(host.name, options, OPTIONS, INSTEAD);
+    checkOptions(host, options);
     const { by, name, attributes, exempt = [], cost = 1, address, countWhen, onDenied, limit: _, limiter, ...settings } = options;
     if ((limit === undefined) === (limiter === undefined)) {
       throw new UsageError('give either a limit, such as "100/min burst 20", or a limiter');
@@ -281,6 +281,11 @@ function push(known, name, value) {
   if (value !== undefined) known.push(name, value);
 }
 
+/** Refuses unknown options. */
+function checkOptions(host, options) {
+  known(host.name, options, OPTIONS, INSTEAD);
+}
+
 function isOptions(limit) {
   return typeof limit === "object" && limit !== null && !Array.isArray(limit) && !(limit instanceof Quota);
 }
@@ -320,4 +325,4 @@ function verdictOf(request) {
   return carrier(request)[LAYER]?.verdict;
 }
 
-module.exports = { Guard, afterDelay, isOptions, verdictOf };
+module.exports = { Guard, afterDelay, checkOptions, isOptions, verdictOf };

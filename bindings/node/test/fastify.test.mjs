@@ -35,6 +35,53 @@ test("Fastify: limits of routes by their config", async () => {
   await app.close();
 });
 
+// `onRoute` had not seen them, so their limits were ignored without a word.
+test("Fastify: routes are limited although nobody awaits the plugin", async () => {
+  const app = Fastify();
+  app.register(rateLimit, { limit: "100/min", name: "all" });
+  app.get("/early", { config: { rateLimit: "1/min" } }, async () => "early");
+  app.register(async (inner) => inner.get("/inner", { config: { rateLimit: { limit: "1/min", by: "global" } } }, async () => "inner"));
+  app.get("/broken", { config: { rateLimit: "ten/min" } }, async () => "open to all");
+  app.get("/open", { config: { rateLimit: false } }, async () => "open");
+  const codes = async (url, methods) => {
+    const found = [];
+    for (const method of methods) found.push((await app.inject({ url, method })).statusCode);
+    return found;
+  };
+  assert.deepEqual(await codes("/early", ["GET", "HEAD", "GET"]), [200, 429, 429]);
+  assert.deepEqual(await codes("/inner", ["GET", "GET"]), [200, 429]);
+  assert.deepEqual(await codes("/broken", ["GET"]), [500]);
+  assert.deepEqual(await codes("/open", ["GET", "GET"]), [200, 200]);
+  assert.match((await app.inject("/early")).headers["ratelimit-policy"], /^"all";q=100;w=60,"GET:\/early";q=1;w=60$/);
+  await app.close();
+});
+
+// The limit of the config was ignored.
+test("Fastify: a route may have two limits, one of them in its config", async () => {
+  const app = Fastify();
+  await app.register(rateLimit);
+  const both = { config: { rateLimit: "3/min" }, onRequest: limited("5/min", { name: "own" }) };
+  app.get("/", both, async (request) => verdictOf(request).rules.map(({ rule }) => rule));
+  assert.deepEqual((await app.inject("/")).json(), ["own", "GET:/"]);
+  const codes = [];
+  for (const method of ["HEAD", "GET", "GET"]) codes.push((await app.inject({ url: "/", method })).statusCode);
+  assert.deepEqual(codes, [200, 200, 429]);
+  await app.close();
+});
+
+// Options of @fastify/rate-limit were taken, and nobody was limited.
+test("Fastify: options without a limit are refused", async () => {
+  for (const [options, message] of [
+    [{ max: 100, timeWindow: "1 minute" }, /there is no option `max`; write the limit with its window/],
+    [{ by: "header.x-api-key" }, /`by` is for `limit`, which is missing; give it in the config of routes/],
+    ["100/min", /options are an object such as \{ limit: "100\/min" \}/],
+  ]) {
+    const app = Fastify();
+    app.register(rateLimit, options);
+    await assert.rejects(app.ready(), message);
+  }
+});
+
 test("Fastify: mistakes stop the application from starting", async () => {
   const app = Fastify();
   app.register(rateLimit, { limit: "ten/min" });
