@@ -278,6 +278,11 @@ def _question(
     route_limit: RouteLimit, view: Callable[..., Any], request: HttpRequest
 ) -> tuple[Limiter, dict[str, Any], Any, Any]:
     """The limiter, what is known of a request, and its key and cost, which an async function may have yet to find."""
+    if not hasattr(request, "META"):
+        raise UsageError(
+            f"a view gets a request, not {request!r}; put a limit on a method with @method_decorator(limit(...)), or on its class with "
+            'name="dispatch"'
+        )
     match = request.resolver_match
     # Nothing that clients choose, such as the path and the method: each would have its own count.
     route = f"/{match.route.lstrip('/')}" if match is not None else unrouted(view)
