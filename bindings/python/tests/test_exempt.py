@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from conftest import Redis
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.testclient import TestClient
 from flask import Blueprint, Flask
@@ -17,7 +19,7 @@ from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from tollkeeper import ConfigError, Limiter, ManualClock, UsageError, fastapi, flask
+from tollkeeper import ConfigError, Limiter, ManualClock, TollkeeperWarning, UsageError, fastapi, flask
 from tollkeeper.asgi import RateLimitMiddleware
 from tollkeeper.wsgi import RateLimitMiddleware as WsgiMiddleware
 
@@ -251,3 +253,21 @@ def test_a_limit_is_not_put_on_what_it_cannot_limit() -> None:
         for text in ("5/min", "5 algorithm concurrency"):
             with pytest.raises(TypeError, match=r"Depends\(limit\(...\)\)\(\)"):
                 fastapi.Limits()(text)(home)
+
+
+def test_limits_that_count_together_by_mistake_are_warned_of(redis_server: Redis, namespace: str) -> None:
+    """The limit of an application and the one of a route were both called `requests`: on Redis they were one count, without a word."""
+    shared = {"store": redis_server.url, "namespace": namespace}
+
+    def application(_scope: Any, _receive: Any, _send: Any) -> Any:
+        raise NotImplementedError
+
+    def make(**settings: Any) -> RateLimitMiddleware:
+        return RateLimitMiddleware(application, **settings)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kept = [make(limit="9/min", **shared), make(limit="9/min", **shared), make(limit="5/min", name="login", **shared)]
+        kept += [make(limit="5/min", store=redis_server.url, namespace=f"{namespace}-2"), make(limit="5/min"), make(limit="6/min")]
+    with pytest.warns(TollkeeperWarning, match="two different limits on one store are called 'requests', so they count together"):
+        kept.append(make(limit="5/min", **shared))

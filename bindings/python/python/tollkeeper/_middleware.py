@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
+from weakref import WeakValueDictionary
 
 from ._counting import ResponseHead, checked_function
-from ._errors import UsageError
+from ._errors import TollkeeperWarning, UsageError
 from ._exempt import exemption
 from ._rules import By, LimitLike, checked_cost, cost_of, rules_of
 from ._tollkeeper import Collector, Limiter, ManualClock, Sender, Verdict
@@ -97,6 +99,8 @@ class Middleware(Generic[_App, _Request]):
             if attributes is not None:
                 raise UsageError("attributes: rules need them, and a limit has none; pass limiter= with rules, and by= for a key")
             limiter = Limiter.from_rules(rules_of(limit, by, name, identify=identify), store=store, **settings)
+            if not store.startswith("memory:"):
+                self._warn_of_namesake(limiter, (store, namespace, name))
         elif settings or by is not None and not callable(by):
             raise UsageError("limiter= has its own settings; pass them to Limiter.from_rules or Limiter.from_file")
         self.app = app
@@ -110,6 +114,14 @@ class Middleware(Generic[_App, _Request]):
         self._count_when = checked_function(count_when, "count_when")
         self._on_denied = checked_function(on_denied, "on_denied")
 
+    def _warn_of_namesake(self, limiter: Limiter, place: tuple[str, str | None, str]) -> None:
+        other = _on_servers.get(place)
+        if other is not None and other.limiter.rules != limiter.rules:
+            name = place[-1]
+            message = f"two different limits on one store are called {name!r}, so they count together; give one of them another name="
+            warnings.warn(message, TollkeeperWarning, stacklevel=3)
+        _on_servers[place] = self
+
     def _is_exempt(self, request: Any) -> Any:
         """Whether a request is not limited, or an awaitable of that."""
         if not self._exempt:
@@ -122,3 +134,7 @@ class Middleware(Generic[_App, _Request]):
     def _cost_of(self, request: Any) -> Any:
         """What a request costs, or an awaitable of that."""
         return cost_of(self._cost, request)
+
+
+#: Middleware on stores that several share, by its store, namespace and name.
+_on_servers: WeakValueDictionary[tuple[str, str | None, str], Middleware[Any, Any]] = WeakValueDictionary()
