@@ -32,6 +32,7 @@ rateLimit("1/s", { headers: "draft-1" });
 const fastify = Fastify();
 await fastify.register(fastifyPlugin, { limit: "100/min", by: (request) => request.ip });
 fastify.get("/", { config: { rateLimit: "5/min" } }, async () => "home");
+await fastify.register(fastifyPlugin, { limiter: Limiter.fromRules(["1/s by tenant"]), attributes: async ({ headers }) => ({ tenant: headers.host }) });
 fastify.get("/search", { config: { rateLimit: { limit: "5/min", by: "query.q" } }, onRequest: limited("1/s") }, async () => "found");
 
 fastify.post("/in", { onRequest: limited("5/min", { countWhen: (request, reply) => reply.statusCode === 401 }) }, async () => "in");

@@ -1,5 +1,5 @@
 import type { FastifyPluginCallback, FastifyReply, FastifyRequest, onRequestHookHandler } from "fastify";
-import type { Limiter, LimitLike, LimitOptions, RateLimitOptions, Verdict } from "./middleware.js";
+import type { Limiter, LimiterOptions, LimitLike, LimitOptions, RateLimitOptions, Verdict } from "./middleware.js";
 
 /** What handlers get. */
 type Handled = [request: FastifyRequest, reply: FastifyReply];
@@ -16,7 +16,11 @@ declare module "fastify" {
 }
 
 /** The options of the plugin. Without a limit it is there for those of routes. */
-export type RateLimitPluginOptions = RateLimitOptions<FastifyRequest, Handled> & { limit?: LimitLike; limiter?: Limiter };
+export type RateLimitPluginOptions = RateLimitOptions<FastifyRequest, Handled> & {
+  limit?: LimitLike;
+  limiter?: Limiter;
+  attributes?: LimiterOptions<FastifyRequest, Handled>["attributes"];
+};
 
 /** The plugin: `await app.register(rateLimit, { limit: "100/min burst 20" })`. */
 export const rateLimit: FastifyPluginCallback<RateLimitPluginOptions>;
