@@ -44,12 +44,14 @@ impl FromStr for Shorthand {
         let limit = words.next_if(|word| !PARTS.contains(word));
         let limit =
             limit.ok_or_else(|| LimitError::new("does not start with a limit; write for example 100/min burst 20"))?;
+        if limit.split_once('/').is_some_and(|(_, period)| period.contains([';', ','])) {
+            let problem = "several limits are a list of texts, such as 10/min and 100/h; a text has one";
+            return Err(LimitError::new(format!("{limit:?}: {problem}")));
+        }
         let mut parts: BTreeMap<&str, &str> = BTreeMap::new();
         while let Some(part) = words.next() {
             if !PARTS.contains(&part) {
-                return Err(LimitError::new(format!(
-                    "{part:?}: only burst, by, algorithm, hold, timezone and anchor_day may follow a limit"
-                )));
+                return Err(misplaced(part, limit));
             }
             let value = words.next_if(|word| !PARTS.contains(word));
             let value = value.ok_or_else(|| LimitError::new(format!("{part}: needs a value after it")))?;
@@ -72,6 +74,16 @@ impl FromStr for Shorthand {
         }
         Ok(shorthand)
     }
+}
+
+/// A word that cannot follow a limit. Some libraries write `5 per minute`, and `5/15 minutes`.
+fn misplaced(word: &str, limit: &str) -> LimitError {
+    let lacks_unit = limit.contains('/') && limit.ends_with(|last: char| last.is_ascii_digit());
+    LimitError::new(match word {
+        "per" => format!("{word:?}: the unit follows a slash, as in {limit}/min"),
+        _ if lacks_unit => format!("{word:?}: the unit follows without a space, as in {limit}min"),
+        _ => format!("{word:?}: only burst, by, algorithm, hold, timezone and anchor_day may follow a limit"),
+    })
 }
 
 /// The alternatives of a key; none for `global`.
@@ -205,6 +217,12 @@ mod tests {
         assert!(error("").contains("does not start with a limit"));
         assert!(error("by ip").contains("does not start with a limit"));
         assert!(error("10/s bust 20").contains("\"bust\": only burst, by, algorithm, hold"));
+        // As slowapi, flask-limiter and limits write them: the answer was which words may follow a limit.
+        assert!(error("5 per minute").contains("\"per\": the unit follows a slash, as in 5/min"));
+        assert!(error("5/15 minutes").contains("\"minutes\": the unit follows without a space, as in 5/15min"));
+        for text in ["10/minute;100/hour", "10/minute; 100/hour", "10/min, 100/h"] {
+            assert!(error(text).contains("several limits are a list of texts, such as 10/min and 100/h"), "{text}");
+        }
         assert!(error("10/s burst").contains("burst: needs a value"));
         assert!(error("10/s burst by ip").contains("burst: needs a value"));
         assert!(error("10/s by ip by host").contains("by: is given twice"));
