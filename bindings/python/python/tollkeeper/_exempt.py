@@ -17,15 +17,12 @@ class Paths:
         self._paths = frozenset(path for path in paths if not path.endswith("/*"))
         self._below = tuple(path[:-1] for path in paths if path.endswith("/*"))
 
-    def __bool__(self) -> bool:
-        return bool(self._paths or self._below)
-
     def has(self, path: str | None) -> bool:
         return path is not None and (path in self._paths or path.startswith(self._below))
 
 
-def exemption(exempt: Any) -> Paths | Callable[[Any], Any]:
-    """Paths, or a function of the request."""
+def exemption(exempt: Any) -> Paths | Callable[[Any], Any] | None:
+    """Paths, or a function of the request; None if nothing is exempt."""
     if callable(exempt):
         function: Callable[[Any], Any] = exempt
         return function
@@ -37,4 +34,4 @@ def exemption(exempt: Any) -> Paths | Callable[[Any], Any]:
         # Otherwise it would never match.
         if "*" in (path[:-1] if path.endswith("/*") else path):
             raise ConfigError(f"exempt: {path!r} may have a star only at its end, as in '/static/*'; give a function for others")
-    return Paths(paths)
+    return Paths(paths) if paths else None

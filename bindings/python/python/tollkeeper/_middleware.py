@@ -124,7 +124,7 @@ class Middleware(Generic[_App, _Request]):
 
     def _is_exempt(self, request: Any) -> Any:
         """Whether a request is not limited, or an awaitable of that."""
-        if not self._exempt:
+        if self._exempt is None:
             return False
         return self._exempt(request) if callable(self._exempt) else self._exempt.has(self._path_of(request))
 

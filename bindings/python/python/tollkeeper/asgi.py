@@ -41,7 +41,7 @@ class RateLimitMiddleware(Middleware[ASGIApp, Scope]):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
-        if (kind != "http" and kind != "websocket") or self._exempt and await awaited(self._is_exempt(scope)):
+        if (kind != "http" and kind != "websocket") or self._exempt is not None and await awaited(self._is_exempt(scope)):
             await self.app(scope, receive, send)
             return
         if self.limiter._lacks_rules():
