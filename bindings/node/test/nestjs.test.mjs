@@ -3,7 +3,7 @@ import "reflect-metadata";
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Catch, Controller, Get, HttpCode, Module, Post, UnauthorizedException } from "@nestjs/common";
-import { NestFactory } from "@nestjs/core";
+import { APP_GUARD, NestFactory } from "@nestjs/core";
 import { ExpressAdapter } from "@nestjs/platform-express";
 import { FastifyAdapter } from "@nestjs/platform-fastify";
 import { RateLimit, RateLimitExceeded, RateLimitGuard, SkipRateLimit, verdictOf } from "tollkeeper/nestjs";
@@ -103,9 +103,8 @@ for (const [name, adapter] of [["Nest on Express", () => new ExpressAdapter()], 
     RateLimit("1/min")(Closed);
     Controller("/closed")(Closed);
     class App {}
-    Module({ controllers: [Open, Closed] })(App);
+    Module({ controllers: [Open, Closed], providers: [{ provide: APP_GUARD, useValue: new RateLimitGuard("1/min") }] })(App);
     const app = await NestFactory.create(App, adapter(), { logger: false });
-    app.useGlobalGuards(new RateLimitGuard("1/min"));
     await app.listen(0, "127.0.0.1");
     await serving(
       () => app.getHttpServer(),

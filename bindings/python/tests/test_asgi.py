@@ -309,16 +309,26 @@ def test_starlette() -> None:
 
 
 def test_litestar() -> None:
+    """Litestar makes its middleware once for each route, so a limit on all requests that was given to it counted each route apart."""
     from litestar import Litestar, get
     from litestar.middleware import DefineMiddleware
-    from litestar.testing import TestClient
+    from starlette.testclient import TestClient
 
     @get("/")
     async def home() -> str:
         return "home"
 
-    application = Litestar([home], middleware=[DefineMiddleware(RateLimitMiddleware, limit="1/min")])
-    with TestClient(application) as client:
-        assert client.get("/").headers["ratelimit-policy"] == '"requests";q=1;w=60'
-        denied = client.get("/")
-        assert denied.status_code == 429 and denied.headers["retry-after"] == "60"
+    @get("/login", middleware=[DefineMiddleware(RateLimitMiddleware, limit="1/min", name="login")])
+    async def login() -> str:
+        return "in"
+
+    client = TestClient(RateLimitMiddleware(Litestar([home, login]), limit="3/min"), client=("1.1.1.1", 1))
+    assert client.get("/login").headers["ratelimit-policy"] == '"requests";q=3;w=60,"login";q=1;w=60'
+    assert client.get("/login").status_code == 429
+    assert client.get("/").headers["ratelimit-policy"] == '"requests";q=3;w=60'
+    denied = client.get("/")
+    assert denied.status_code == 429 and denied.headers["retry-after"] == "20"
+    shared = Limiter.from_rules(["3/min by ip"])
+    application = Litestar([home, login], middleware=[DefineMiddleware(RateLimitMiddleware, limiter=shared)])
+    client = TestClient(application, client=("1.1.1.1", 1))
+    assert [client.get(path).status_code for path in ("/login", "/login", "/", "/")] == [200, 429, 200, 429]
