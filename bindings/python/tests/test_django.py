@@ -347,3 +347,32 @@ def test_limits_by_plan() -> None:
         assert found == [200, 429, 200, 200]
 
     asyncio.run(main())
+
+
+def test_the_peer_of_a_unix_socket() -> None:
+    """Behind nginx on a Unix socket, each request failed, because gunicorn tells no address."""
+    from tollkeeper.django import _SiteLimits
+
+    def local(request: HttpRequest) -> str:
+        return request.META.get("REMOTE_ADDR") or "127.0.0.1"
+
+    async def home_later(_request: HttpRequest) -> HttpResponse:
+        return HttpResponse("home")
+
+    config = {"limit": "2/min", "address": local, "trusted_proxies": ["127.0.0.1"]}
+    with override_settings(TOLLKEEPER=config):
+        site = RateLimitMiddleware(_SiteLimits()("1/min")(home))
+        for client in ("1.1.1.1", "2.2.2.2"):
+            made = {"headers": {"x-forwarded-for": client}, "REMOTE_ADDR": ""}
+            assert [site(RequestFactory().get("/", **made)).status_code for _ in range(2)] == [200, 429]
+
+        async def main() -> None:
+            later = RateLimitMiddleware(home_later)
+            for client, codes in (("3.3.3.3", [200, 200, 429]), ("4.4.4.4", [200])):
+                for code in codes:
+                    request = AsyncRequestFactory().get("/", headers={"x-forwarded-for": client})
+                    request.scope["client"] = None
+                    request.META["REMOTE_ADDR"] = ""
+                    assert (await later(request)).status_code == code
+
+        asyncio.run(main())

@@ -271,3 +271,35 @@ def test_limits_that_count_together_by_mistake_are_warned_of(redis_server: Redis
         kept += [make(limit="5/min", store=redis_server.url, namespace=f"{namespace}-2"), make(limit="5/min"), make(limit="6/min")]
     with pytest.warns(TollkeeperWarning, match="two different limits on one store are called 'requests', so they count together"):
         kept.append(make(limit="5/min", **shared))
+
+
+def test_the_peer_of_a_unix_socket() -> None:
+    """nginx in front of a Unix socket, as the guides of Flask, Django and gunicorn have it: the server tells no address, so each
+    request failed, and no setting said that the peer is this machine."""
+    settings: dict[str, Any] = {"trusted_proxies": ["127.0.0.1"]}
+
+    def of_environ(environ: Any) -> str:
+        return environ.get("REMOTE_ADDR") or "127.0.0.1"
+
+    def of_scope(scope: Any) -> str | None:
+        return None if scope["client"] else "127.0.0.1"
+
+    app, limit = Flask(__name__), flask.Limits(address=of_environ, **settings)
+    app.get("/")(limit("1/min")(lambda: "ok"))
+    app.get("/all", endpoint="all")(lambda: "ok")
+    app.wsgi_app = WsgiMiddleware(app.wsgi_app, limit="2/min", address=of_environ, **settings)  # type: ignore[method-assign]
+    unix = {"environ_overrides": {"REMOTE_ADDR": ""}}
+    for address in ("1.1.1.1", "2.2.2.2"):
+        found = codes(app.test_client(), ["/", "/", "/all"], headers={"x-forwarded-for": address}, **unix)
+        assert found == [200, 429, 429], "the middleware has counted both"
+
+    api, routes = FastAPI(), fastapi.Limits(address=of_scope, **settings)
+    api.get("/", dependencies=[Depends(routes("1/min"))])(lambda: "ok")
+    api.add_middleware(RateLimitMiddleware, limit="3/min", address=of_scope, **settings)
+
+    async def without_address(scope: Any, receive: Any, send: Any) -> None:
+        await api({**scope, "client": None}, receive, send)
+
+    for address in ("1.1.1.1", "2.2.2.2"):
+        headers = {"x-forwarded-for": address}
+        assert codes(TestClient(without_address), ["/", "/", "/no", "/no"], headers=headers) == [200, 429, 404, 429]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Optional
 
 from ._errors import UsageError
 
@@ -44,3 +44,19 @@ def attributes_of(value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise UsageError(f'attributes: must return a mapping such as {{"plan": "pro"}}, not {value!r}')
     return dict(value)
+
+
+#: A function of the scope or environment that returns the client's address.
+AddressOf = Optional[Callable[[Any], Optional[str]]]
+
+
+def addressed_scope(scope: Any, address: AddressOf) -> Any:
+    """The scope to decide on: the server's, or one with the address that a function of the application returned."""
+    found = None if address is None else address(scope)
+    return scope if found is None else {**scope, "client": (found, 0)}
+
+
+def addressed_environ(environ: Any, address: AddressOf) -> Any:
+    """The same for WSGI."""
+    found = None if address is None else address(environ)
+    return environ if found is None else {**environ, "REMOTE_ADDR": found}

@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 from ._counting import ResponseHead, checked_function
 from ._errors import TollkeeperWarning, UsageError
 from ._exempt import exemption
+from ._identity import AddressOf
 from ._rules import By, LimitLike, checked_cost, cost_of, rules_of
 from ._tollkeeper import Collector, Limiter, ManualClock, Sender, Verdict
 
@@ -38,6 +39,8 @@ class Middleware(Generic[_App, _Request]):
     :param store: ``"memory:"`` (each process counts separately) or ``"redis://..."`` (all count together).
     :param attributes: what rules of ``limiter`` need to know of a request, such as the plan of its customer: a function of the scope or
         environment that returns a mapping; it may be async in ASGI.
+    :param address: a function of the scope or environment that returns the address of the peer where the server has none, as on a Unix
+        socket.
     :param exempt: paths that are not limited, such as ``/healthz`` or ``/static/*``, or a function of the scope or environment; it may
         be async in ASGI.
     :param cost: what a request costs, or a function of the scope or environment; it may be async in ASGI.
@@ -63,6 +66,7 @@ class Middleware(Generic[_App, _Request]):
         name: str = "requests",
         store: str = "memory:",
         attributes: Callable[[_Request], Any] | None = None,
+        address: AddressOf = None,
         exempt: Iterable[str] | Callable[[_Request], Any] = (),
         cost: int | Callable[[_Request], Any] = 1,
         count_when: Callable[[ResponseHead], Any] | None = None,
@@ -109,6 +113,7 @@ class Middleware(Generic[_App, _Request]):
         self._attributes = checked_function(attributes, "attributes")
         #: Whether the application is asked about each request.
         self._asks = self._key is not None or attributes is not None
+        self._address: AddressOf = checked_function(address, "address")
         self._exempt = exemption(exempt)
         self._cost = checked_cost(cost)
         self._count_when = checked_function(count_when, "count_when")

@@ -11,6 +11,7 @@ from typing import Any
 from ._awaited import at_once, awaited
 from ._counting import checked_function
 from ._errors import UsageError
+from ._identity import AddressOf
 from ._rules import By, LimitLike, checked_cost, lines, rules_of
 from ._tollkeeper import Limiter
 
@@ -26,8 +27,9 @@ class Limits:
     routes' own names are used, so that all processes share the same limits. Tests may set ``enabled`` to False: then no route is limited.
     """
 
-    def __init__(self, *, store: str = "memory:", enabled: bool = True, **settings: Any) -> None:
+    def __init__(self, *, store: str = "memory:", enabled: bool = True, address: AddressOf = None, **settings: Any) -> None:
         self.enabled = enabled
+        self._address: AddressOf = checked_function(address, "address")
         self._settings = {"store": store, **settings}
         if settings or store != "memory:":
             # Errors are raised here, not at the first request.
@@ -53,6 +55,9 @@ class Limits:
 
     def _is_enabled(self) -> bool:
         return self.enabled
+
+    def _address_of(self) -> AddressOf:
+        return self._address
 
     def _all(self) -> list[dict[str, Any]]:
         return [rule for rules in self._rules.values() for rule in rules]

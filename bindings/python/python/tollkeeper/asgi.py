@@ -17,7 +17,7 @@ from . import _denied
 from ._awaited import awaited
 from ._counting import COUNTING, Counting, ResponseHead
 from ._errors import UsageError
-from ._identity import attributes_of, key_of, name_of
+from ._identity import addressed_scope, attributes_of, key_of, name_of
 from ._middleware import LAYER, Middleware, verdict_of
 from ._rules import KEY
 from ._tollkeeper import Refusal, Sender, Verdict
@@ -49,10 +49,11 @@ class RateLimitMiddleware(Middleware[ASGIApp, Scope]):
         known = await self._known(scope) if self._asks or self.limiter._needs_user() else None
         cost = self._cost if isinstance(self._cost, int) else await awaited(self._cost_of(scope))
         count_when = self._count_when
+        seen = scope if self._address is None else addressed_scope(scope, self._address)
         if count_when is None:
-            answer = self.limiter._check_asgi(scope, known, cost)
+            answer = self.limiter._check_asgi(seen, known, cost)
         else:
-            answer = self.limiter._check_asgi(scope, known, cost, True)
+            answer = self.limiter._check_asgi(seen, known, cost, True)
         verdict: Verdict | Refusal = answer if isinstance(answer, DECIDED) else await answer
         outer = scope.get(LAYER)
         if not verdict.allowed:

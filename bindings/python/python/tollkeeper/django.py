@@ -27,7 +27,7 @@ from . import _denied, _routes
 from ._awaited import at_once, awaited
 from ._counting import decide, decide_sync
 from ._errors import UsageError
-from ._identity import attributes_of, key_of, name_of
+from ._identity import AddressOf, addressed_environ, addressed_scope, attributes_of, key_of, name_of
 from ._middleware import Middleware
 from ._routes import ROUTE, RouteLimit, require_view, unrouted
 from ._rules import KEY, By, LimitLike, cost_of, texts
@@ -94,7 +94,7 @@ class Limits(_routes.Limits):
                     if key is not None:
                         known[KEY] = key_of(await awaited(key))
                     count_when = route_limit.count_when
-                    verdict = await _ask(limiter, request, known, await awaited(cost), count_when)
+                    verdict = await _ask(limiter, request, known, await awaited(cost), count_when, route_limit.limits._address_of())
                     layer, is_outermost = _layer(request)
                     _add(layer, verdict)
                     if not verdict.allowed:
@@ -124,7 +124,7 @@ class Limits(_routes.Limits):
                 if key is not None:
                     known[KEY] = key_of(at_once(key, "by"))
                 count_when = route_limit.count_when
-                verdict = _ask_sync(limiter, request, known, at_once(cost, "cost"), count_when)
+                verdict = _ask_sync(limiter, request, known, at_once(cost, "cost"), count_when, route_limit.limits._address_of())
                 layer, is_outermost = _layer(request)
                 _add(layer, verdict)
                 if not verdict.allowed:
@@ -159,6 +159,10 @@ class _SiteLimits(Limits):
     def _is_enabled(self) -> bool:
         return self.enabled and bool(_config().get("enabled", True))
 
+    def _address_of(self) -> AddressOf:
+        found: AddressOf = _config().get("address")
+        return found
+
 
 def _config() -> dict[str, Any]:
     try:
@@ -191,7 +195,7 @@ def _configured() -> _Site:
         raise UsageError(
             'settings.TOLLKEEPER: write one of limit, rules, file or limiter, for example TOLLKEEPER = {"limit": "100/min burst 20"}'
         )
-    names = [*_SOURCES, "enabled", "by", "name", "attributes", "exempt", "cost", "count_when", "on_denied", "store", *_SETTINGS]
+    names = [*_SOURCES, "enabled", "by", "name", "attributes", "address", "exempt", "cost", "count_when", "on_denied", "store", *_SETTINGS]
     for unknown in (name for name in config if name not in names):
         raise UsageError(f"settings.TOLLKEEPER: there is no setting {unknown!r}; use one of {', '.join(names)}")
     if "file" in config:
@@ -226,7 +230,7 @@ def RateLimitMiddleware(get_response: Callable[[HttpRequest], Any]) -> Callable[
                 known[KEY] = key_of(await awaited(key))
             if "user" not in known and limiter._needs_user():
                 known["user"] = name_of(await request.auser()) if hasattr(request, "auser") else _user(request)
-            verdict = await _ask(limiter, request, known, await awaited(cost), site._count_when)
+            verdict = await _ask(limiter, request, known, await awaited(cost), site._count_when, site._address)
             layer, _ = _layer(request)
             _add(layer, verdict)
             if not verdict.allowed:
@@ -255,7 +259,7 @@ def RateLimitMiddleware(get_response: Callable[[HttpRequest], Any]) -> Callable[
             known[KEY] = key_of(at_once(key, "by"))
         if "user" not in known and limiter._needs_user():
             known["user"] = _user(request)
-        verdict = _ask_sync(limiter, request, known, at_once(cost, "cost"), site._count_when)
+        verdict = _ask_sync(limiter, request, known, at_once(cost, "cost"), site._count_when, site._address)
         layer, _ = _layer(request)
         _add(layer, verdict)
         if not verdict.allowed:
@@ -295,20 +299,35 @@ def _question(
 
 
 def _ask_sync(
-    limiter: Limiter, request: HttpRequest, known: dict[str, Any], cost: int, count_when: Callable[[Any], Any] | None
+    limiter: Limiter,
+    request: HttpRequest,
+    known: dict[str, Any],
+    cost: int,
+    count_when: Callable[[Any], Any] | None,
+    address: AddressOf,
 ) -> Any:
     # Also under ASGI, where sync views run in threads: META has the server's values, with WSGI's names.
-    return limiter._check_wsgi(request.META, known, cost, count_when is not None)
+    return limiter._check_wsgi(addressed_environ(request.META, _asking(address, request)), known, cost, count_when is not None)
 
 
 async def _ask(
-    limiter: Limiter, request: HttpRequest, known: dict[str, Any], cost: int, count_when: Callable[[Any], Any] | None
+    limiter: Limiter,
+    request: HttpRequest,
+    known: dict[str, Any],
+    cost: int,
+    count_when: Callable[[Any], Any] | None,
+    address: AddressOf,
 ) -> Any:
     scope = getattr(request, "scope", None)
     if scope is None:
-        return limiter._check_wsgi(request.META, known, cost, count_when is not None)
-    answer = limiter._check_asgi(scope, known, cost, count_when is not None)
+        return _ask_sync(limiter, request, known, cost, count_when, address)
+    answer = limiter._check_asgi(addressed_scope(scope, _asking(address, request)), known, cost, count_when is not None)
     return answer if isinstance(answer, (Verdict, Refusal)) else await answer
+
+
+def _asking(address: AddressOf, request: HttpRequest) -> AddressOf:
+    """Django's functions get its request."""
+    return None if address is None else lambda _: address(request)
 
 
 def _layer(request: HttpRequest) -> tuple[Collector, bool]:

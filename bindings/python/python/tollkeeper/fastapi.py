@@ -21,7 +21,7 @@ from . import _denied, _routes
 from ._awaited import awaited
 from ._counting import COUNTING, Counting, CountingMiddleware, ResponseHead
 from ._errors import UsageError
-from ._identity import key_of
+from ._identity import addressed_scope, key_of
 from ._middleware import LAYER, verdict_of
 from ._routes import ROUTE, RouteLimit
 from ._rules import KEY, By, LimitLike, cost_of, texts
@@ -195,7 +195,7 @@ async def _enforce(
     cost = await awaited(cost_of(route_limit.cost, connection))
     count_when = route_limit.count_when
     counting = None if count_when is None else _counting(scope)
-    answer = limiter._check_asgi(scope, known, cost, counting is not None)
+    answer = limiter._check_asgi(addressed_scope(scope, route_limit.limits._address_of()), known, cost, counting is not None)
     verdict: Union[Verdict, Refusal] = answer if isinstance(answer, DECIDED) else await answer
     layer = scope.get(LAYER)
     if isinstance(verdict, Verdict):

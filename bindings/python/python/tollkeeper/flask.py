@@ -19,7 +19,7 @@ from . import _denied, _middleware, _routes
 from ._awaited import at_once, awaited
 from ._counting import decide_sync
 from ._errors import UsageError
-from ._identity import key_of, name_of
+from ._identity import addressed_environ, key_of, name_of
 from ._middleware import LAYER
 from ._routes import ROUTE, RouteLimit, require_view, unrouted
 from ._rules import KEY, By, LimitLike, cost_of, texts
@@ -126,7 +126,8 @@ def _enforce(route_limit: RouteLimit, limiter: Limiter, known: dict[str, Any], k
     if key is not None:
         known[KEY] = key_of(key)
     count_when = route_limit.count_when
-    verdict = limiter._check_wsgi(request.environ, known, cost, count_when is not None)
+    seen = addressed_environ(request.environ, route_limit.limits._address_of())
+    verdict = limiter._check_wsgi(seen, known, cost, count_when is not None)
     layer: Collector | None = request.environ.get(LAYER)
     if layer is None:
         layer = request.environ[LAYER] = Collector()

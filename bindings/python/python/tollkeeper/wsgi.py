@@ -14,7 +14,7 @@ from . import _denied
 from ._awaited import at_once
 from ._counting import ResponseHead, decide_sync
 from ._errors import UsageError
-from ._identity import attributes_of, key_of, name_of
+from ._identity import addressed_environ, attributes_of, key_of, name_of
 from ._middleware import LAYER, Middleware, verdict_of
 from ._rules import KEY, texts
 from ._tollkeeper import Collector, Refusal, Verdict
@@ -37,7 +37,8 @@ class RateLimitMiddleware(Middleware[WSGIApp, Environ]):
             self.limiter._follow_sync()
         known = self._known(environ) if self._asks or self.limiter._needs_user() else None
         count_when = self._count_when
-        verdict = self.limiter._check_wsgi(environ, known, at_once(self._cost_of(environ), "cost"), count_when is not None)
+        seen = addressed_environ(environ, self._address)
+        verdict = self.limiter._check_wsgi(seen, known, at_once(self._cost_of(environ), "cost"), count_when is not None)
         outer: Collector | None = environ.get(LAYER)
         if not verdict.allowed:
             return deny(verdict, environ, start_response, outer, self._on_denied)
