@@ -40,6 +40,14 @@ impl Request for WithoutAttributes {
     }
 }
 
+/// Charges that are decided each by itself, but together, and what was decided. Its memory can be used again.
+#[derive(Debug, Default)]
+pub(crate) struct Each {
+    pub(crate) charges: Vec<Charge>,
+    decided: Vec<Result<Decision, StoreError>>,
+    pub(crate) rows: Vec<Row>,
+}
+
 /// The service behind every front.
 #[derive(Debug)]
 pub(crate) struct Service {
@@ -174,26 +182,23 @@ impl Service {
         Ok(decision)
     }
 
-    /// The same for each of these charges by itself, in order, at once, on a store in this process. Returns the rows that were
-    /// decided, whose charges can be used again. These requests are not traced.
+    /// The same for each of these charges by itself, in order, at once, on a store in this process. These requests are not traced.
     pub(crate) fn charge_each_now(
         &self,
         front: Front,
-        charges: Vec<Charge>,
+        Each { charges, decided, rows }: &mut Each,
         mut answer: impl FnMut(&Charge, &Result<Decision, StoreError>),
-    ) -> Vec<Row> {
+    ) {
         let started = Instant::now();
-        let decided = self.limiter.charge_each_now(&charges);
-        let mut rows = Vec::with_capacity(charges.len());
-        for (charge, decided) in charges.into_iter().zip(decided) {
+        self.limiter.charge_each_now(charges, decided);
+        for (charge, decided) in charges.drain(..).zip(decided.drain(..)) {
             answer(&charge, &decided);
             match decided {
                 Ok(decision) => rows.push(Row::decided(charge, decision, Source::Store)),
                 Err(error) => self.metrics.count_outcome(front, &error),
             }
         }
-        self.charged(front, &rows, started);
-        rows
+        self.charged(front, rows, started);
     }
 
     /// Each row is a request.

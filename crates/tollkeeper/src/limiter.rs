@@ -424,20 +424,20 @@ impl Limiter {
     }
 
     /// Decides each of these charges by itself, in order, on a memory store, which never waits: the same answers as of
-    /// [`Limiter::charge`] one by one, but faster. On another store each is an error.
-    pub fn charge_each_now(&self, charges: &[Charge]) -> Vec<Result<Decision, StoreError>> {
-        let decided = match self.store().as_memory() {
-            Some(memory) => memory.charge_each(charges),
+    /// [`Limiter::charge`] one by one, but faster. They are appended to `decided`. On another store each is an error.
+    pub fn charge_each_now(&self, charges: &[Charge], decided: &mut Vec<Result<Decision, StoreError>>) {
+        let before = decided.len();
+        match self.store().as_memory() {
+            Some(memory) => memory.charge_each(charges, decided),
             None => {
                 let elsewhere = || StoreError::Unavailable { reason: "it is not in this process".into() };
-                charges.iter().map(|_| Err(elsewhere())).collect()
+                decided.extend(charges.iter().map(|_| Err(elsewhere())));
             }
-        };
-        let failed = decided.iter().filter(|decided| decided.is_err()).count();
+        }
+        let failed = decided[before..].iter().filter(|decided| decided.is_err()).count();
         if failed > 0 {
             self.store_errors.fetch_add(failed as u64, Relaxed);
         }
-        decided
     }
 
     /// The store that a row's answer came from.

@@ -32,7 +32,10 @@ proptest! {
             clock.advance(Span::from_micros(micros));
             let charges: Vec<Charge> = batch.into_iter().map(|(key, cost)| charge(&rules, key, cost)).collect();
             let memory = alone.memory().expect("in this process");
-            for (charge, decided) in charges.iter().zip(together.charge_each_now(&charges)) {
+            let mut decided = Vec::new();
+            together.charge_each_now(&charges, &mut decided);
+            prop_assert_eq!(decided.len(), charges.len());
+            for (charge, decided) in charges.iter().zip(decided) {
                 let expected = memory.charge(std::slice::from_ref(charge)).expect("there is room")[0];
                 prop_assert_eq!(decided.expect("there is room"), expected);
             }
@@ -46,7 +49,8 @@ fn on_another_store_each_is_an_error() {
     use tollkeeper::{Clock, StoreError, UnreachableStore};
     let limiter = Limiter::new(Policy::default(), UnreachableStore::new("no route", Clock::system()));
     let rules = rules(Algorithm::TokenBucket);
-    let decided = limiter.charge_each_now(&[charge(&rules, 1, 1), charge(&rules, 2, 1)]);
+    let mut decided = Vec::new();
+    limiter.charge_each_now(&[charge(&rules, 1, 1), charge(&rules, 2, 1)], &mut decided);
     assert!(matches!(&decided[..], [Err(StoreError::Unavailable { .. }), Err(StoreError::Unavailable { .. })]));
     assert_eq!(limiter.store_errors(), 2);
 }

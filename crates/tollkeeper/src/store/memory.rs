@@ -162,8 +162,7 @@ impl MemoryStore {
 
     /// Decides each charge by itself, in order: the same answers as one by one, but faster, because memory for several
     /// buckets is fetched at once.
-    pub(crate) fn charge_each(&self, charges: &[Charge]) -> Vec<Result<Decision, StoreError>> {
-        let mut decided = Vec::with_capacity(charges.len());
+    pub(crate) fn charge_each(&self, charges: &[Charge], decided: &mut Vec<Result<Decision, StoreError>>) {
         for charges in charges.chunks(Table::BATCH) {
             let read = self.clock.now();
             let mut ids = [Id::default(); Table::BATCH];
@@ -181,7 +180,6 @@ impl MemoryStore {
                 }
             }));
         }
-        decided
     }
 
     /// The exceptions that this process knows.

@@ -1,7 +1,7 @@
 //! `CL.THROTTLE` commands of a pipeline, decided together on a store in this process: the clock is read once, memory for several
 //! buckets is fetched at once, and the counters that all threads share change once.
 
-use tollkeeper::Charge;
+use std::cell::Cell;
 
 use super::names::position;
 use super::request::Word;
@@ -9,10 +9,28 @@ use super::session::Session;
 use super::shared::Shared;
 use super::throttle;
 use crate::metrics::{CommandOutcome, Front};
+use crate::service::Each;
+
+thread_local! {
+    /// The memory of a group, for the next one.
+    static MEMORY: Cell<Each> = Cell::default();
+}
 
 /// Commands that were read and not decided yet. No command after them is answered before they are.
-#[derive(Debug, Default)]
-pub(super) struct Group(Vec<Charge>);
+#[derive(Debug)]
+pub(super) struct Group(Each);
+
+impl Default for Group {
+    fn default() -> Group {
+        Group(MEMORY.take())
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        MEMORY.set(std::mem::take(&mut self.0));
+    }
+}
 
 impl Group {
     /// How many are decided together.
@@ -35,11 +53,8 @@ impl Group {
         }
         // What is wrong with a command is said where all others are understood.
         let Ok(throttle) = shared.quotas.understand(arguments, &mut session.recent) else { return false };
-        if self.0.capacity() == 0 {
-            self.0.reserve(Group::MOST);
-        }
-        self.0.push(throttle.into());
-        if self.0.len() == Group::MOST {
+        self.0.charges.push(throttle.into());
+        if self.0.charges.len() == Group::MOST {
             self.decide(shared, session, output);
         }
         true
@@ -47,13 +62,12 @@ impl Group {
 
     /// Decides and counts the commands, and adds their replies.
     pub(super) fn decide(&mut self, shared: &Shared, session: &mut Session, output: &mut Vec<u8>) {
-        if self.0.is_empty() {
+        if self.0.charges.is_empty() {
             return;
         }
         let (protocol, metrics) = (session.protocol, &shared.service.metrics);
         let (mut allowed, mut denied) = (0, 0);
-        let charges = std::mem::take(&mut self.0);
-        let rows = shared.service.charge_each_now(Front::Resp, charges, |charge, decided| {
+        shared.service.charge_each_now(Front::Resp, &mut self.0, |charge, decided| {
             let decided = decided.as_ref().map(|decision| throttle::as_redis_cell(charge, *decision));
             let (reply, outcome) = throttle::reply(decided);
             match outcome {
@@ -65,7 +79,7 @@ impl Group {
         });
         metrics.count_commands(Group::NAME, CommandOutcome::Allowed, allowed);
         metrics.count_commands(Group::NAME, CommandOutcome::Denied, denied);
-        session.recent.keep(rows.into_iter().map(|row| row.charge));
+        session.recent.keep(self.0.rows.drain(..).map(|row| row.charge));
     }
 }
 
