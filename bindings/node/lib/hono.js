@@ -51,6 +51,7 @@ function rateLimit(limit, options) {
     if (passage.delay > 0) await new Promise((resolve) => afterDelay(passage.delay, resolve));
     try {
       await next();
+      complete(context, limits);
       if (guard.seesResponses && !hasGone(context)) await guard.settle(passage, context);
     } finally {
       // If there is no event for the end of the response, it ends when it has been created.
@@ -60,6 +61,15 @@ function rateLimit(limit, options) {
   /** For `close`, `inspect` and `reset`. */
   middleware.limiter = guard.limiter;
   return middleware;
+}
+
+/** Adds the limit headers to a response that was not made by the context, and has none of its headers. */
+function complete(context, limits) {
+  // That of a connection that switches protocols cannot be changed.
+  if (context.res.status === 101) return;
+  for (let index = 0; index < limits.length; index += 2) {
+    if (!context.res.headers.has(limits[index])) context.header(limits[index], limits[index + 1]);
+  }
 }
 
 /** Whether the client has gone before its response. */

@@ -72,6 +72,22 @@ test("Hono: a denial made by Response.json, and one that was fetched", async () 
   word.closeAllConnections();
 });
 
+// Only responses made by the context had them.
+test("Hono: a response of its own has limit headers, those of all layers", async () => {
+  const app = new Hono();
+  app.use(rateLimit("9/min", { by: "global", name: "outer" }));
+  app.get("/own", rateLimit("5/min", { by: "global", name: "inner" }), () => new Response("own", { status: 201, headers: { "x-own": "yes" } }));
+  app.get("/replaced", async (context) => void (context.res = new Response("replaced")));
+  app.get("/fixed", () => Response.redirect("http://127.0.0.1/"));
+  const found = async (path) => {
+    const response = await app.request(path);
+    return [response.status, await response.text(), response.headers.get("x-own"), response.headers.get("ratelimit-policy")];
+  };
+  assert.deepEqual(await found("/own"), [201, "own", "yes", '"outer";q=9;w=60,"inner";q=5;w=60']);
+  assert.deepEqual(await found("/replaced"), [200, "replaced", null, '"outer";q=9;w=60']);
+  assert.deepEqual(await found("/fixed"), [302, "", null, '"outer";q=9;w=60']);
+});
+
 // A client that leaves is known by the signal of its request where there is no response of Node's.
 test("Hono: without Node's server, who goes away before the response is counted", async () => {
   const app = new Hono();
