@@ -303,9 +303,7 @@ def _denial(verdict: Verdict | Refusal, answer: Any) -> Any:
             response[name] = value
         return response
     _denied.require(answer, HttpResponseBase)
-    _denied.keep_own(answer)
-    answer.status_code = _denied.status_of(answer.status_code, status)
-    _denied.complete(answer.headers, texts(fields))
+    _denied.complete(answer, status, texts(fields))
     return answer
 
 

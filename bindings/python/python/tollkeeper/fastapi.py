@@ -77,10 +77,12 @@ class RateLimitExceeded(HTTPException):
         self.body = body
 
 
-class _Answered(RateLimitExceeded):
-    """One that the application answers."""
+class _Answered(Exception):
+    """A denied request that the application answers itself. Not an ``HTTPException``: its handler for their status would answer instead."""
 
-    response: Response
+    def __init__(self, response: Response) -> None:
+        super().__init__("a denied request")
+        self.response = response
 
 
 async def _given(_request: Request, error: Exception) -> Response:
@@ -194,16 +196,14 @@ async def _enforce(
         own = None
         if route_limit.on_denied is not None and isinstance(verdict, Verdict):
             own = await awaited(route_limit.on_denied(connection, verdict))
-        error = (RateLimitExceeded if own is None else _Answered)(verdict, limits=False)
+        error = RateLimitExceeded(verdict, limits=False)
         if isinstance(layer, Collector):
             error.headers = {**dict(error.headers or {}), **dict(layer.headers())}
-        if isinstance(error, _Answered):
-            error.response = _completed(own, error)
         handlers = scope.get("starlette.exception_handlers")
         if handlers:
             handlers[0].setdefault(RateLimitExceeded, _answer)
             handlers[0].setdefault(_Answered, _given)
-        raise error
+        raise error if own is None else _Answered(_completed(own, error))
     assert isinstance(verdict, Verdict)
     if counting is not None and count_when is not None:
         counting.add(verdict, count_when)
@@ -215,12 +215,11 @@ async def _enforce(
     return verdict
 
 
-def _completed(response: Any, error: _Answered) -> Response:
+def _completed(response: Any, error: RateLimitExceeded) -> Response:
     """The application's own answer to a denied request."""
     _denied.require(response, Response)
     answer: Response = response
-    answer.status_code = _denied.status_of(answer.status_code, error.status_code)
-    _denied.complete(answer.headers, list((error.headers or {}).items()))
+    _denied.complete(answer, error.status_code, list((error.headers or {}).items()))
     return answer
 
 

@@ -149,9 +149,7 @@ def _denial(verdict: Verdict | Refusal, answer: Any) -> Response:
     if answer is None:
         return Response(body, status=status, headers=texts(fields))
     response = make_response(answer)
-    response.status_code = _denied.status_of(response.status_code, status)
-    response.headers.extend(_denied.missing(list(response.headers), texts(fields)))
-    _denied.keep_own(response)
+    _denied.complete(response, status, texts(fields))
     return response
 
 
