@@ -43,6 +43,8 @@ struct Lasting<K, V> {
     entries: HashMap<K, (V, Timestamp)>,
     /// The size at which expired entries are removed.
     sweep_at: usize,
+    /// When they were removed last.
+    swept: Timestamp,
 }
 
 impl Holds {
@@ -56,7 +58,7 @@ impl Holds {
     /// Starts tracking the refunds of a bucket and returns what was counted before; `None` when there are too many.
     pub(super) fn watch(&mut self, id: Id, lifetime: Duration, now: Timestamp) -> Option<u64> {
         self.refunded.sweep(now);
-        if self.refunded.entries.len() >= Holds::MOST_WATCHED && !self.refunded.entries.contains_key(&id) {
+        if !self.refunded.entries.contains_key(&id) && !self.refunded.has_room(Holds::MOST_WATCHED, now) {
             return None;
         }
         let (refunds, until) = self.refunded.entries.entry(id).or_default();
@@ -178,7 +180,7 @@ impl Records {
 
 impl<K, V> Default for Lasting<K, V> {
     fn default() -> Self {
-        Lasting { entries: HashMap::new(), sweep_at: 1_024 }
+        Lasting { entries: HashMap::new(), sweep_at: 1_024, swept: Timestamp::default() }
     }
 }
 
@@ -190,7 +192,17 @@ impl<K: Hash + Eq, V> Lasting<K, V> {
         }
     }
 
+    /// Whether there are fewer than `most`. If there are not, expired ones are removed, at most once a second: each time all of them
+    /// are looked at.
+    fn has_room(&mut self, most: usize, now: Timestamp) -> bool {
+        if self.entries.len() >= most && now.since(self.swept) >= Span::SECOND {
+            self.sweep_now(now);
+        }
+        self.entries.len() < most
+    }
+
     fn sweep_now(&mut self, now: Timestamp) -> Vec<V> {
+        self.swept = now;
         let expired = self.entries.extract_if(|_, (_, until)| *until <= now).map(|(_, (value, _))| value).collect();
         self.sweep_at = (2 * self.entries.len()).max(1_024);
         expired
@@ -224,6 +236,20 @@ mod tests {
         for number in 500_000..510_000 {
             assert_eq!(keep(&mut holds, number, 10, &[Owner::Key("ann"), Owner::Peer("198.51.100.7")], 0), Ok(()));
         }
+    }
+
+    /// After requests of a million clients in two minutes, nothing was ever refunded to a client that was new: the next sweep was to
+    /// come at more entries than there may be.
+    #[test]
+    fn buckets_are_tracked_again_when_others_have_expired() {
+        let mut holds = Holds::default();
+        let mut watch = |number: usize, second: u64| {
+            holds.watch(Id { tag: number as u64, place: 0 }, HOLD, Timestamp::from_micros(second * 1_000_000)).is_some()
+        };
+        assert!((0..Holds::MOST_WATCHED).all(|number| watch(number, 1)));
+        assert!(!watch(Holds::MOST_WATCHED, 60) && watch(7, 60), "those that are tracked stay so");
+        assert!(watch(Holds::MOST_WATCHED, 62));
+        assert_eq!(holds.refunded.entries.len(), 2);
     }
 
     /// 6,000 reservations with keys of 62 KB took a gigabyte.
