@@ -88,7 +88,8 @@ impl Log {
         if self.minute.swap(minute, Relaxed) != minute {
             self.lines.store(0, Relaxed);
         }
-        let left_out = self.left_out.load(Relaxed);
+        // Taken, so that no two lines tell of the same ones.
+        let left_out = self.left_out.swap(0, Relaxed);
         if left_out > 0 {
             // Writing to a text does not fail.
             let _ = write!(text, " ({left_out} other lines were left out)");
@@ -97,10 +98,9 @@ impl Log {
         let is_put = |place: &ArcSwapOption<Line>| place.compare_and_swap(&None::<Arc<Line>>, line.clone()).is_none();
         if self.lines.load(Relaxed) < MOST_A_MINUTE && self.places.iter().any(is_put) {
             self.lines.fetch_add(1, Relaxed);
-            self.left_out.fetch_sub(left_out, Relaxed);
             self.is_any.store(true, Release);
         } else {
-            self.left_out.fetch_add(1, Relaxed);
+            self.left_out.fetch_add(left_out + 1, Relaxed);
         }
     }
 
@@ -224,5 +224,27 @@ mod tests {
         let next = lines(8);
         assert_eq!((next.len(), &*next[0]), (60, "line 0 (940 other lines were left out)"));
         assert_eq!(next[1], "line 1");
+    }
+
+    /// Two threads told of the same lines, and the next line of 4,294,967,295 others.
+    #[test]
+    fn each_line_that_was_left_out_is_told_of_once() {
+        const EACH: u32 = 20_000;
+        static LOG: Log = Log::new();
+        let put = || (0..EACH).for_each(|minute| LOG.put(minute.into(), Level::Warning, "line".to_string()));
+        let told_of = |lines: Vec<Line>| {
+            let of = |line: &Line| line.text.split(['(', ' ']).find_map(|word| word.parse::<u32>().ok()).unwrap_or(0);
+            lines.iter().map(|line| 1 + u64::from(of(line))).sum::<u64>()
+        };
+        let told: u64 = std::thread::scope(|threads| {
+            let putting = [threads.spawn(put), threads.spawn(put)];
+            let mut told = 0;
+            while !putting.iter().all(|thread| thread.is_finished()) {
+                told += told_of(LOG.take());
+            }
+            told
+        });
+        let rest = told_of(LOG.take()) + u64::from(LOG.left_out.load(Relaxed));
+        assert_eq!(told + rest, 2 * u64::from(EACH));
     }
 }
