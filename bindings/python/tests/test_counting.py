@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import Redis
+from conftest import Redis, free_port
 from fastapi import Depends, FastAPI, HTTPException
 from fastapi.responses import JSONResponse
 from fastapi.testclient import TestClient
@@ -140,6 +140,12 @@ def test_a_store_that_goes_away_meanwhile_fails_no_request(own_redis: Redis, nam
 
     limited = AsgiLimit(app, limit="5/h", count_when=failed, store=own_redis.url, namespace=namespace, timeout=0.5)
     assert TestClient(limited).get("/").text == "in"
+
+
+def test_without_its_store_only_failures_count_too() -> None:
+    """While Redis could not be reached each process counted all requests, and denied clients that made no mistake."""
+    client = starlette(store=f"redis://127.0.0.1:{free_port()}")
+    assert tries(client, *["right"] * 5, "wrong", "wrong", "right", "wrong", "right") == [200] * 5 + [401, 401, 200, 401, 429]
 
 
 def test_functions_of_the_application() -> None:
