@@ -390,6 +390,9 @@ impl Limiter {
             }
             Err(StoreError::Unavailable { .. }) => {
                 self.store_errors.fetch_add(1, Relaxed);
+                if let Some(estimated) = self.estimates_without_store(&charges, hold).await {
+                    return Ok(estimated);
+                }
                 self.rows_without_store(charges).await?
             }
             Err(StoreError::Overloaded(overloaded)) => return Err(overloaded),

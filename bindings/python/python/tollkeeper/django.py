@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from asgiref.sync import iscoroutinefunction
 from django.conf import settings
 from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
 from django.http import Http404, HttpRequest, HttpResponse
@@ -79,7 +79,7 @@ class Limits(_routes.Limits):
         route_limit = RouteLimit(self, limit, by, name, cost, count_when, on_denied)
 
         def decorate(view: _View) -> _View:
-            if inspect.iscoroutinefunction(view):
+            if iscoroutinefunction(view):
 
                 @functools.wraps(view)
                 async def limited_async(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
@@ -181,7 +181,7 @@ def RateLimitMiddleware(get_response: Callable[[HttpRequest], Any]) -> Callable[
     site = _configured()
     limiter = site.limiter
 
-    if inspect.iscoroutinefunction(get_response):
+    if iscoroutinefunction(get_response):
 
         async def limited_async(request: HttpRequest) -> Any:
             if await awaited(site._is_exempt(request)):
@@ -303,9 +303,7 @@ def _denial(verdict: Verdict | Refusal, answer: Any) -> Any:
             response[name] = value
         return response
     _denied.require(answer, HttpResponseBase)
-    _denied.keep_own(answer)
-    answer.status_code = _denied.status_of(answer.status_code, status)
-    _denied.complete(answer.headers, texts(fields))
+    _denied.complete(answer, status, texts(fields))
     return answer
 
 
