@@ -56,19 +56,19 @@ pub(crate) fn actual(cost: Option<u32>, attributes: Vec<(String, String)>) -> Ac
 }
 
 /// Something to be dropped inside the runtime, where a server can be called.
-struct Held<T> {
+struct Held<T: Send + 'static> {
     held: Option<T>,
     io: Option<Arc<Io>>,
     generation: u64,
 }
 
-impl<T> Held<T> {
+impl<T: Send + 'static> Held<T> {
     fn new(held: T, io: Option<Arc<Io>>) -> Held<T> {
         Held { held: Some(held), io, generation: fork::generation() }
     }
 }
 
-impl<T> Drop for Held<T> {
+impl<T: Send + 'static> Drop for Held<T> {
     fn drop(&mut self) {
         let (held, io) = (self.held.take(), self.io.take());
         if self.generation != fork::generation() {
@@ -77,7 +77,7 @@ impl<T> Drop for Held<T> {
             return;
         }
         match io {
-            Some(io) => io.within(|| drop(held)),
+            Some(io) => io.drop_within(held),
             None => drop(held),
         }
     }

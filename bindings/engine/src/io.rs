@@ -101,7 +101,17 @@ impl Io {
         wait.blocking_recv().map_err(|_| Error::new(Kind::Store, "the call ended without an answer"))
     }
 
-    /// Runs a closure where tokio's spawn works: what is dropped there may have to call a server.
+    /// Drops something where a server can be called, from any thread: also from one that is ending, which has no runtime's context any
+    /// more.
+    pub(crate) fn drop_within(&self, held: impl Send + 'static) {
+        if Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed()) {
+            self.submit([Box::pin(async move { drop(held) }) as Job]);
+        } else {
+            self.within(|| drop(held));
+        }
+    }
+
+    /// Runs a closure where tokio's spawn works.
     pub(crate) fn within<T>(&self, run: impl FnOnce() -> T) -> T {
         let _context = self.handle.enter();
         run()

@@ -88,7 +88,8 @@ impl Log {
         if self.minute.swap(minute, Relaxed) != minute {
             self.lines.store(0, Relaxed);
         }
-        let left_out = self.left_out.load(Relaxed);
+        // Taken at once: threads that read the same number would both report it.
+        let left_out = self.left_out.swap(0, Relaxed);
         if left_out > 0 {
             // Writing to a text does not fail.
             let _ = write!(text, " ({left_out} other lines were left out)");
@@ -97,10 +98,9 @@ impl Log {
         let is_put = |place: &ArcSwapOption<Line>| place.compare_and_swap(&None::<Arc<Line>>, line.clone()).is_none();
         if self.lines.load(Relaxed) < MOST_A_MINUTE && self.places.iter().any(is_put) {
             self.lines.fetch_add(1, Relaxed);
-            self.left_out.fetch_sub(left_out, Relaxed);
             self.is_any.store(true, Release);
         } else {
-            self.left_out.fetch_add(1, Relaxed);
+            self.left_out.fetch_add(left_out + 1, Relaxed);
         }
     }
 
@@ -207,6 +207,33 @@ mod tests {
             "there is room again"
         );
         assert_eq!(logged(&LOG, || tracing::warn!("the last"))[0].1, "the last");
+    }
+
+    /// Two threads reported the same lines as left out and subtracted them twice, so that 4294967295 others were left out.
+    #[test]
+    fn each_line_is_put_or_left_out_once() {
+        static LOG: Log = Log::new();
+        let put = || (0..20_000).for_each(|line| LOG.put(line / 100, Level::Warning, "a line".to_string()));
+        let put_and_taken = || {
+            let taken = |line: u64| {
+                LOG.put(line / 100, Level::Warning, "a line".to_string());
+                LOG.take()
+            };
+            (0..20_000).flat_map(taken).map(|line| line.text).collect::<Vec<String>>()
+        };
+        let mut texts = std::thread::scope(|threads| {
+            let putting = [threads.spawn(put), threads.spawn(put)];
+            let taking = [threads.spawn(put_and_taken), threads.spawn(put_and_taken)];
+            putting.into_iter().for_each(|thread| thread.join().expect("no panic"));
+            taking.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect::<Vec<_>>()
+        });
+        texts.extend(LOG.take().into_iter().map(|line| line.text));
+        let others = |text: &String| match text.strip_prefix("a line (") {
+            Some(rest) => rest.split(' ').next().and_then(|number| number.parse::<u64>().ok()).expect("a number"),
+            None => 0,
+        };
+        let left_out = texts.iter().map(others).sum::<u64>() + u64::from(LOG.left_out.load(Relaxed));
+        assert_eq!(texts.len() as u64 + left_out, 80_000);
     }
 
     /// Each of a thousand limiters on a server that is unreachable reported it.

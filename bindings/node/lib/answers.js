@@ -56,7 +56,6 @@ function deliver() {
     for (let index = 0; index < taken.length; index += 3) settle(taken[index], taken[index + 1], taken[index + 2]);
   }
   if (waiting.size === 0) addon.keepAlive(false);
-  // Last: an `emitWarning` of the application that throws must not keep answers from those who wait. Node emits them later anyway.
   for (const warning of addon.takeWarnings() ?? []) warn(warning, STORE);
 }
 

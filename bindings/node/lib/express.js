@@ -3,7 +3,7 @@
 //   app.use(rateLimit("100/min burst 20"))
 "use strict";
 
-const { Guard, afterDelay, verdictOf } = require("./guard.js");
+const { Guard, afterDelay, failure, isPromise, verdictOf } = require("./guard.js");
 const incoming = require("./incoming.js");
 const { TRUST_PROXY, warn } = require("./warnings.js");
 
@@ -61,9 +61,10 @@ function proceed(guard, passage, place, request, response, next) {
   if (passage === undefined) return next();
   try {
     if (!passage.allowed) return deny(guard, passage, place, request, response, next);
+    // First: what follows fails if the response has been sent meanwhile.
+    if (guard.holdsSlots) incoming.whenOver(response, () => passage.release());
     incoming.setHeaders(response, passage.headers(place));
     if (guard.seesResponses) incoming.whenAnswered(response, () => guard.settle(passage, request, response));
-    if (guard.holdsSlots) incoming.whenOver(response, () => passage.release());
   } catch (error) {
     return next(error);
   }
@@ -73,11 +74,21 @@ function proceed(guard, passage, place, request, response, next) {
 
 function deny(guard, passage, place, request, response, next) {
   const denial = passage.denial(place);
-  if (guard.onDenied === undefined) return incoming.send(response, denial);
+  const verdict = guard.verdictToAnswer(passage);
+  if (verdict === undefined) return incoming.send(response, denial);
   response.statusCode = denial.status;
-  incoming.setHeaders(response, denial.headers);
-  const answered = guard.onDenied(request, response, passage.verdict, next);
-  if (answered instanceof Promise) answered.catch(next);
+  incoming.setHeaders(response, incoming.withoutType(denial.headers));
+  const fail = (error) => {
+    // Express would answer with the status of the denial, as if nothing were wrong.
+    response.statusCode = 500;
+    next(failure(error));
+  };
+  try {
+    const answered = guard.onDenied(request, response, verdict, next);
+    if (isPromise(answered)) answered.then(undefined, fail);
+  } catch (error) {
+    fail(error);
+  }
 }
 
 exports.rateLimit = rateLimit;

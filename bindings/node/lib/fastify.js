@@ -4,7 +4,7 @@
 "use strict";
 
 const { ConfigError } = require("./errors.js");
-const { Guard, afterDelay, checkOptions, isOptions, verdictOf } = require("./guard.js");
+const { Guard, afterDelay, checkOptions, failure, isOptions, isPromise, verdictOf } = require("./guard.js");
 const incoming = require("./incoming.js");
 
 const HOST = {
@@ -123,9 +123,10 @@ function proceed(guard, passage, request, reply, done) {
   if (passage === undefined) return done();
   try {
     if (!passage.allowed) return deny(guard, passage, request, reply, done);
+    // First: what follows fails if the response has been sent meanwhile.
+    if (guard.holdsSlots) incoming.whenOver(reply.raw, () => passage.release());
     set(reply, passage.headers(request.raw));
     if (guard.seesResponses) incoming.whenAnswered(reply.raw, () => guard.settle(passage, request, reply));
-    if (guard.holdsSlots) incoming.whenOver(reply.raw, () => passage.release());
   } catch (error) {
     return done(error);
   }
@@ -135,19 +136,27 @@ function proceed(guard, passage, request, reply, done) {
 
 function deny(guard, passage, request, reply, done) {
   const { status, headers, body } = passage.denial(request.raw);
+  const verdict = guard.verdictToAnswer(passage);
   reply.code(status);
-  set(reply, headers);
-  if (guard.onDenied === undefined) return void reply.send(body);
+  set(reply, verdict === undefined ? headers : incoming.withoutType(headers));
+  if (verdict === undefined) return void reply.send(body);
   // Fastify would answer with the status of the denial, as if nothing were wrong.
-  const fail = (error) => done(reply.code(500) && error);
+  const fail = (error) => done(reply.code(500) && failure(error));
   try {
-    const answered = guard.onDenied(request, reply, passage.verdict);
-    if (answered instanceof Promise) answered.then((answer) => reply.sent || reply.send(answer), fail);
-    // As with Fastify's own handlers, one that returns nothing sends its answer itself.
-    else if (answered !== undefined && answered !== reply && !reply.sent) reply.send(answered);
+    const answered = guard.onDenied(request, reply, verdict);
+    // As with Fastify's own handlers, one that returns nothing sends its answer itself. A reply is a promise, too.
+    if (answered === undefined || answered === reply) return;
+    if (isPromise(answered)) Promise.resolve(answered).then((answer) => send(reply, answer)).catch(fail);
+    else send(reply, answered);
   } catch (error) {
     fail(error);
   }
+}
+
+/** Sends an answer, unless the application has done so itself. */
+function send(reply, answer) {
+  const isSent = reply.sent || (answer === undefined && (reply.raw.headersSent || reply.request.raw.aborted));
+  if (!isSent) reply.send(answer);
 }
 
 function set(reply, flat) {

@@ -2,6 +2,7 @@
 // functions that find a request's parts.
 "use strict";
 
+const { inspect } = require("node:util");
 const addon = require("./addon.js");
 const { promised } = require("./answers.js");
 const { cost: charge, nameOf, pairs } = require("./attributes.js");
@@ -209,12 +210,17 @@ class Guard {
       // At once, if nothing has to be waited for.
       if (isPromise(counts) ? await counts : counts) return;
     } catch (error) {
-      if (!this.#hasWarned) warn(`countWhen failed, so requests count: ${error?.stack ?? error}`, SETTING);
+      if (!this.#hasWarned) warn(`countWhen failed, so requests count: ${shown(error)}`, SETTING);
       this.#hasWarned = true;
       return;
     }
     // What is wrong with a store is reported elsewhere, and the request counts then.
     await passage.giveBack(this.limiter.isRemote).catch(nothing);
+  }
+
+  /** The verdict for `onDenied`. There is none if the answer is ours: without that function, and for a request that was refused undecided. */
+  verdictToAnswer(passage) {
+    return this.onDenied === undefined ? undefined : passage.verdict;
   }
 
   /** Whether requests hold slots until they end. */
@@ -224,13 +230,16 @@ class Guard {
 
   /** A passage, or a promise of one, or undefined for a request that is exempt. `raw` is for the host, if it has read the headers already. */
   decide(request, raw) {
-    if (this.#exempt !== undefined) {
-      const isExempt = this.#exempt(request);
+    try {
+      const isExempt = this.#exempt?.(request);
       // A promise would be true, whatever it is of.
-      if (isPromise(isExempt)) return Promise.resolve(isExempt).then((isExempt) => (isExempt ? undefined : this.#decide(request, raw)));
-      if (isExempt) return undefined;
+      if (isPromise(isExempt)) {
+        return Promise.resolve(isExempt).then((isExempt) => (isExempt ? undefined : this.#decide(request, raw))).catch(fail);
+      }
+      return isExempt ? undefined : this.#decide(request, raw);
+    } catch (error) {
+      throw failure(error);
     }
-    return this.#decide(request, raw);
   }
 
   #decide(request, raw) {
@@ -238,7 +247,7 @@ class Guard {
     const cost = typeof this.#cost === "function" ? this.#cost(request) : this.#cost;
     const attributes = this.#attributes === undefined ? undefined : this.#attributes(request);
     if (isPromise(key) || isPromise(cost) || isPromise(attributes)) {
-      return Promise.all([key, cost, attributes]).then(([key, cost, attributes]) => this.#ask(request, raw, key, charge(cost), attributes));
+      return Promise.all([key, cost, attributes]).then(([key, cost, attributes]) => this.#ask(request, raw, key, charge(cost), attributes)).catch(fail);
     }
     return this.#ask(request, raw, key, typeof this.#cost === "function" ? charge(cost) : cost, attributes);
   }
@@ -294,6 +303,22 @@ function isPromise(value) {
   return typeof value === "object" && value !== null && typeof value.then === "function";
 }
 
+/** An error as a text. Anything can be thrown, also what has no text. */
+function shown(error) {
+  return typeof error?.stack === "string" ? error.stack : inspect(error);
+}
+
+/** What a function of the application has thrown, as an error: frameworks let a request pass that fails with nothing, or with "route". */
+function failure(error) {
+  if (typeof error === "object" && error !== null) return error;
+  return new Error(`a function of the application failed with ${inspect(error)}`);
+}
+
+/** The same, thrown. */
+function fail(error) {
+  throw failure(error);
+}
+
 /** Paths, or a function of the request. */
 function exemption(exempt, host) {
   if (typeof exempt === "function") return exempt;
@@ -325,4 +350,4 @@ function verdictOf(request) {
   return carrier(request)[LAYER]?.verdict;
 }
 
-module.exports = { Guard, afterDelay, checkOptions, isOptions, verdictOf };
+module.exports = { Guard, afterDelay, checkOptions, failure, isOptions, isPromise, verdictOf };

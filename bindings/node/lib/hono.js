@@ -51,7 +51,8 @@ function rateLimit(limit, options) {
     if (passage.delay > 0) await new Promise((resolve) => afterDelay(passage.delay, resolve));
     try {
       await next();
-      if (guard.seesResponses) await guard.settle(passage, context);
+      complete(context, limits);
+      if (guard.seesResponses && !hasGone(context)) await guard.settle(passage, context);
     } finally {
       // If there is no event for the end of the response, it ends when it has been created.
       if (guard.holdsSlots && !outgoing) passage.release();
@@ -62,25 +63,42 @@ function rateLimit(limit, options) {
   return middleware;
 }
 
+/** Adds the limit headers to a response that was not made by the context, and has none of its headers. */
+function complete(context, limits) {
+  // That of a connection that switches protocols cannot be changed.
+  if (context.res.status === 101) return;
+  for (let index = 0; index < limits.length; index += 2) {
+    if (!context.res.headers.has(limits[index])) context.header(limits[index], limits[index + 1]);
+  }
+}
+
+/** Whether the client has gone before its response. */
+function hasGone({ env, req }) {
+  return env?.outgoing ? incoming.isOver(env.outgoing) : req.raw.signal?.aborted;
+}
+
 async function deny(guard, passage, context) {
   const { status, headers, body } = passage.denial(context.req.raw);
-  if (guard.onDenied === undefined) {
+  const verdict = guard.verdictToAnswer(passage);
+  if (verdict === undefined) {
     const fields = new Headers();
     for (let index = 0; index < headers.length; index += 2) fields.set(headers[index], headers[index + 1]);
     return new Response(body, { status, headers: fields });
   }
+  const limits = incoming.withoutType(headers);
   context.status(status);
-  set(context, headers);
-  return completed(await guard.onDenied(context, passage.verdict), status, headers);
+  set(context, limits);
+  return completed(await guard.onDenied(context, verdict), status, limits);
 }
 
 /** A response that was not made by the context has neither the status nor the headers of the denial. */
 function completed(response, status, headers) {
-  if (!(response instanceof Response)) return response;
+  // By its name: Hono's server for Node replaces the class, of which what `fetch` and `Response.json` return is then no instance.
+  if (Object.prototype.toString.call(response) !== "[object Response]") return response;
   const fields = new Headers(response.headers);
   for (let index = 0; index < headers.length; index += 2) {
     const name = headers[index];
-    if (name !== "content-type" && !fields.has(name)) fields.set(name, headers[index + 1]);
+    if (!fields.has(name)) fields.set(name, headers[index + 1]);
   }
   return new Response(response.body, { status: response.status === 200 ? status : response.status, headers: fields });
 }

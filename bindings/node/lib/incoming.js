@@ -35,34 +35,56 @@ function peer(incoming) {
   return incoming.socket?.remoteAddress;
 }
 
+/** Whether the response has ended, or its client has gone. */
+function isOver(response) {
+  // One on HTTP/2 only knows its stream.
+  return response.closed || response.destroyed || response.stream?.destroyed;
+}
+
 /** Calls back when the response ends, however it ends. */
 function whenOver(response, callback) {
-  if (response.closed || response.destroyed) callback();
+  if (isOver(response)) callback();
   else response.once("close", callback);
 }
 
+/** Where a response carries what waits for its head: each of many guards on one request would add a listener. */
+const WAITING = Symbol("tollkeeper.waiting");
+
 /** Calls back once when the head of the response has been written; never if the connection ends before. */
 function whenAnswered(response, callback) {
-  let isOver = false;
-  const end = () => {
-    if (isOver || !response.headersSent) return;
-    isOver = true;
-    callback();
+  if (response[WAITING] !== undefined) return void response[WAITING].push(callback);
+  const waiting = (response[WAITING] = [callback]);
+  let hasEnded = false;
+  const answered = () => {
+    if (hasEnded || !response.headersSent) return;
+    for (const callback of waiting.splice(0)) callback();
   };
   const { writeHead } = response;
   response.writeHead = function (...head) {
     const written = writeHead.apply(this, head);
-    end();
+    answered();
     return written;
   };
-  // For servers that write it in another way.
-  whenOver(response, end);
+  whenOver(response, () => {
+    // For servers that write it in another way.
+    answered();
+    hasEnded = true;
+  });
 }
 
 /** Sets headers that are names and values in turn. */
 function setHeaders(response, flat) {
   const { setHeader } = response;
   for (let index = 0; index < flat.length; index += 2) setHeader.call(response, flat[index], flat[index + 1]);
+}
+
+/** The headers of a denial that the application answers: the type is that of its own body. */
+function withoutType(flat) {
+  const kept = [];
+  for (let index = 0; index < flat.length; index += 2) {
+    if (flat[index] !== "content-type") kept.push(flat[index], flat[index + 1]);
+  }
+  return kept;
 }
 
 /** Sends a denial. */
@@ -75,4 +97,4 @@ function send(response, { status, headers, body }) {
   response.end(body);
 }
 
-module.exports = { headers, headersIn, peer, send, setHeaders, whenAnswered, whenOver };
+module.exports = { headers, headersIn, isOver, peer, send, setHeaders, whenAnswered, whenOver, withoutType };

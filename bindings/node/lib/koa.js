@@ -3,7 +3,7 @@
 //   app.use(rateLimit("100/min burst 20"))
 "use strict";
 
-const { Guard, afterDelay, verdictOf } = require("./guard.js");
+const { Guard, afterDelay, failure, verdictOf } = require("./guard.js");
 const incoming = require("./incoming.js");
 
 const HOST = {
@@ -34,13 +34,21 @@ function rateLimit(limit, options) {
   return middleware;
 }
 
-function deny(guard, passage, context) {
+async function deny(guard, passage, context) {
   const { status, headers, body } = passage.denial(context.req);
+  const verdict = guard.verdictToAnswer(passage);
   context.status = status;
-  if (guard.onDenied === undefined) context.body = body;
-  // After the body, which brings a content type of its own.
-  set(context, headers);
-  return guard.onDenied?.(context, passage.verdict);
+  if (verdict === undefined) {
+    context.body = body;
+    // After the body, which brings a content type of its own.
+    return set(context, headers);
+  }
+  set(context, incoming.withoutType(headers));
+  try {
+    await guard.onDenied(context, verdict);
+  } catch (error) {
+    throw failure(error);
+  }
 }
 
 function set(context, flat) {

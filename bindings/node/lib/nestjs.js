@@ -80,9 +80,10 @@ class RateLimitGuard {
       set(res, denial.headers);
       throw new RateLimitExceeded(denial, passage.verdict);
     }
+    // First: what follows fails if the response has been sent meanwhile.
+    if (guard.holdsSlots) incoming.whenOver(res.raw ?? res, () => passage.release());
     set(res, passage.headers(raw(req)));
     if (guard.seesResponses) incoming.whenAnswered(res.raw ?? res, () => guard.settle(passage, req, res));
-    if (guard.holdsSlots) incoming.whenOver(res.raw ?? res, () => passage.release());
     if (passage.delay > 0) await new Promise((resolve) => afterDelay(passage.delay, resolve));
     return true;
   }

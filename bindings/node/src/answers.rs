@@ -205,8 +205,8 @@ fn answer(engine: &Arc<Engine>, reply: Result<Reply, Error>, audience: Audience<
                 Layer::Verdict(checked, Holds { slots: Some(slots), ..Holds::default() })
             }
             Ok(Reply::ReservedHttp(checked, slots, estimate)) => {
-                let charge = Box::new(Provisional { engine: engine.clone(), estimate });
-                Layer::Verdict(checked, Holds { slots: Some(slots), charge: Some(charge) })
+                let charge = (!estimate.is_empty()).then(|| Box::new(Provisional { engine: engine.clone(), estimate }));
+                Layer::Verdict(checked, Holds { slots: Some(slots), charge })
             }
             Ok(_) => return Err(Error::new(Kind::Usage, "middleware only checks requests")),
             Err(Error { answer: Some(answer), .. }) => Layer::Refusal(*answer),

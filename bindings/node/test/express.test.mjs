@@ -1,7 +1,9 @@
 // Express 5 and 4.
 import assert from "node:assert/strict";
 import { AsyncLocalStorage } from "node:async_hooks";
+import { once } from "node:events";
 import { createServer, request } from "node:http";
+import { connect as connectHttp2, createServer as createHttp2 } from "node:http2";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -33,6 +35,36 @@ for (const [name, make] of [["Express 5", express], ["Express 4", express4]]) {
       assert.equal(await (await fetch(url, from("1.1.1.1"))).text(), "1.1.1.1");
       assert.deepEqual(await statuses(url, 2, from("2.2.2.2")), [200, 429]);
     });
+  });
+
+  // Express answers an error with the status that is set, which was that of the denial.
+  test(`${name}: an onDenied that fails is an error of the server`, async () => {
+    const app = make();
+    app.set("env", "test");
+    const fails = () => {
+      throw new Error("a bug");
+    };
+    app.use("/now", rateLimit("1/h", { onDenied: fails }), (request, response) => response.send("home"));
+    app.use("/later", rateLimit("1/h", { onDenied: async () => fails() }), (request, response) => response.send("home"));
+    await serving(() => app.listen(0, "127.0.0.1"), async (url) => {
+      for (const path of ["now", "later"]) assert.deepEqual(await statuses(`${url}/${path}`, 2), [200, 500]);
+    });
+  });
+
+  // Each of them listened by itself, and Node warned of a leak.
+  test(`${name}: many limits on one request count by its response`, async (t) => {
+    const warnings = [];
+    const listener = (warning) => warnings.push(warning.name);
+    process.on("warning", listener);
+    t.after(() => process.off("warning", listener));
+    const app = make();
+    const countWhen = (request, response) => response.statusCode >= 400;
+    for (let limit = 0; limit < 12; limit++) app.use(rateLimit("1/h", { name: `limit-${limit}`, countWhen }));
+    app.get("/", (request, response) => response.send("home"));
+    await serving(() => app.listen(0, "127.0.0.1"), async (url) => {
+      assert.deepEqual([...(await statuses(url, 3)), ...(await statuses(`${url}/nowhere`, 2))], [200, 200, 200, 404, 429]);
+    });
+    assert.deepEqual(warnings, []);
   });
 
   test(`${name}: limits by user`, async () => {
@@ -168,6 +200,33 @@ test("Node's own server, and a Unix socket that has no address and says so", asy
   server.close();
   assert.equal(status, 500, "not limited would be worse");
   assert.equal(failed.code, "ERR_TOLLKEEPER_ADDRESS");
+});
+
+// A response on HTTP/2 does not say that it is closed: the slot of a client that left before it was decided was never released.
+test("on HTTP/2 a client that leaves early holds no slot", async () => {
+  const arrived = deferred();
+  const left = deferred();
+  const by = (request) => (request.url === "/left" ? (arrived.resolve(), left.promise.then(() => "a")) : "a");
+  const limit = rateLimit("1 algorithm concurrency hold 60s", { by });
+  const passed = deferred();
+  const server = createHttp2((request, response) => {
+    limit(request, response, () => (request.url === "/left" ? passed.resolve() : response.end("home")));
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const client = connectHttp2(`http://127.0.0.1:${server.address().port}`);
+  const early = client.request({ ":path": "/left" });
+  await arrived.promise;
+  early.close();
+  await once(early, "close");
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  left.resolve();
+  await passed.promise;
+  const later = client.request({ ":path": "/" });
+  const [headers] = await once(later, "response");
+  assert.equal(headers[":status"], 200);
+  client.destroy();
+  server.close();
 });
 
 test("mistakes are reported when the middleware is made", () => {

@@ -183,6 +183,25 @@ test("an emitWarning that throws keeps no answer from anybody", async () => {
   assert.deepEqual(stdout.trim().split("\n").sort(), ["local", "no warnings here"]);
 });
 
+// The request that brought a notice failed, and one whose countWhen had failed ended the process.
+test("an emitWarning that throws fails no request", async () => {
+  const body = `
+    const { createServer } = require("node:http");
+    const { rateLimit } = require("tollkeeper/express");
+    process.emitWarning = () => { throw new Error("no warnings here"); };
+    process.on("uncaughtException", (error) => console.log(error.message));
+    const limit = rateLimit("9/h", { countWhen: () => { throw new Error("a bug"); } });
+    const server = createServer((request, response) => limit(request, response, (error) => response.writeHead(error ? 500 : 200).end()));
+    server.listen(0, "127.0.0.1", async () => {
+      const headers = { "x-forwarded-for": "203.0.113.7" };
+      for (const _ of [1, 2]) console.log((await fetch(\`http://127.0.0.1:\${server.address().port}\`, { headers })).status);
+      server.close();
+      server.closeAllConnections();
+    });`;
+  const { stdout } = await output(process.execPath, ["-e", body], { cwd: HERE });
+  assert.deepEqual(stdout.trim().split("\n").sort(), ["200", "200", "no warnings here", "no warnings here"]);
+});
+
 // The last good rules stay in force, so that nothing else tells that changes no longer arrive. Such a limiter asks no server.
 test("rules that cannot be followed are reported, also where they were read synchronously", async (t) => {
   const postgres = await Postgres.start();

@@ -190,3 +190,24 @@ test("worker threads ask by themselves, and may end while they wait", async () =
   assert.equal(passed.reduce((sum, count) => sum + count), 100);
   assert.equal((await limiterOn(redis, namespace()).check({ user: "a" })).source, "store");
 });
+
+// What its requests held was dropped while the thread ended, when it had no runtime's context any more: the whole process was aborted.
+test("worker threads may end while their requests hold slots and charges", async () => {
+  const settings = { store: redis.url, namespace: namespace(), timeout: 5, by: "global" };
+  const code = `
+    const { parentPort } = require("worker_threads");
+    const { rateLimit } = require("tollkeeper/express");
+    const limit = rateLimit(["9/h", "9 algorithm concurrency hold 60s"], { ...${JSON.stringify(settings)}, countWhen: () => true });
+    const request = { socket: {}, method: "GET", url: "/", rawHeaders: [] };
+    limit(request, { setHeader() {}, once() {} }, (error) => {
+      parentPort.postMessage(String(error));
+      process.exit(0);
+    });`;
+  const body = `
+    const { Worker } = require("worker_threads");
+    const worker = new Worker(${JSON.stringify(code)}, { eval: true });
+    worker.on("message", (error) => console.log(error));
+    worker.on("exit", () => console.log("ended"));`;
+  const { stdout } = await output(process.execPath, ["-e", body], { cwd: HERE });
+  assert.equal(stdout, "undefined\nended\n");
+});

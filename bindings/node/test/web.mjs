@@ -230,9 +230,10 @@ export function conforms(framework, listen) {
     });
   });
 
-  // Otherwise a guess would cost nothing: close the connection before it fails.
-  it("who goes away before the response has been counted", async (t) => {
-    const slow = new Promise(() => {});
+  // Otherwise a guess would cost nothing: close the connection before it fails. It was given back when the handler ended after all.
+  it("who goes away before the response is counted, also if the handler goes on", async (t) => {
+    let finish;
+    const slow = new Promise((resolve) => (finish = resolve));
     const countWhen = counting(framework, () => false);
     await application({ all: ["2/h", { countWhen }], slow }, async (url) => {
       for (let attempt = 0; attempt < 2; attempt++) {
@@ -243,29 +244,72 @@ export function conforms(framework, listen) {
         assert.equal(await asked, "left");
       }
       await new Promise((resolve) => setTimeout(resolve, 50));
+      finish();
+      await new Promise((resolve) => setTimeout(resolve, 50));
       assert.deepEqual(await statuses(url, 1), [429]);
     });
   });
 
+  // What has no text, such as a symbol, ended the process while it was reported.
   it("a countWhen that fails is reported once, and its requests count", async (t) => {
     const warnings = [];
     const listen = (warning) => warnings.push(warning);
     process.on("warning", listen);
     t.after(() => process.off("warning", listen));
-    const countWhen = () => {
-      throw new Error("a bug");
-    };
-    await application({ all: ["2/h", { countWhen }] }, async (url) => {
-      assert.deepEqual(await statuses(url, 3), [200, 200, 429]);
-    });
-    await new Promise(setImmediate);
-    assert.deepEqual(warnings.map(({ code }) => code), ["TOLLKEEPER_SETTING"]);
-    assert.match(warnings[0].message, /^countWhen failed, so requests count: Error: a bug/);
+    for (const [thrown, shown] of [[new Error("a bug"), /: Error: a bug/], [Symbol("a bug"), /: Symbol\(a bug\)/], [Object.create(null), /: \[Object/]]) {
+      for (const countWhen of [() => { throw thrown; }, async () => { throw thrown; }]) {
+        await application({ all: ["2/h", { countWhen }] }, async (url) => {
+          assert.deepEqual(await statuses(url, 3), [200, 200, 429]);
+        });
+        await new Promise(setImmediate);
+        const [warning, ...others] = warnings.splice(0);
+        assert.equal(warning.code, "TOLLKEEPER_SETTING");
+        assert.match(warning.message, /^countWhen failed, so requests count: /);
+        assert.match(warning.message, shown);
+        assert.deepEqual(others, []);
+      }
+    }
   });
 
-  it("an onDenied that fails lets nobody pass", () =>
-    application({ all: ["1/h", { onDenied: () => { throw new Error("a bug"); } }] }, async (url) => {
-      assert.deepEqual(await statuses(url, 3), [200, 500, 500]);
+  // A promise that is rejected with nothing is no failure to most frameworks: the request passed.
+  it("an onDenied that fails lets nobody pass", async () => {
+    const rejects = (error) => ({ then: (_, failed) => void setImmediate(failed, error) });
+    const broken = [() => { throw new Error("a bug"); }, async () => Promise.reject(new Error("a bug")), async () => Promise.reject(), () => rejects(new Error("a bug"))];
+    for (const onDenied of broken) {
+      await application({ all: ["1/h", { onDenied }] }, async (url) => {
+        assert.deepEqual(await statuses(url, 3), [200, 500, 500], String(onDenied));
+      });
+    }
+  });
+
+  it("a key, a cost or an exemption that fails with nothing lets nobody pass", async () => {
+    const nothing = async () => Promise.reject();
+    for (const option of ["by", "cost", "exempt"]) {
+      await application({ all: ["9/h", { [option]: nothing }] }, async (url) => {
+        assert.deepEqual(await statuses(url, 1), [500], option);
+      });
+    }
+  });
+
+  // A client that sent its key twice got a 500: `onDenied` was called without a verdict.
+  it("a request that is refused undecided is no denial", () =>
+    application({ all: ["1/h", { by: "header.x-api-key", onDenied: limits.onDenied[framework.split(" ")[0]] }] }, async (url) => {
+      const { hostname, port } = new URL(url);
+      const socket = connect(port, hostname);
+      socket.write("GET / HTTP/1.1\r\nhost: x\r\nx-api-key: a\r\nx-api-key: b\r\nconnection: close\r\n\r\n");
+      const [answer] = await once(socket, "data");
+      socket.destroy();
+      assert.match(String(answer), /^HTTP\/1.1 400 [^]*problem\+json/);
+    }));
+
+  // It was announced as a problem document.
+  it("an answer of the application has a type of its own", () =>
+    application({ all: ["1/h", { onDenied: limits.json[framework.split(" ")[0]] }] }, async (url) => {
+      await statuses(url, 1);
+      const denied = await fetch(url);
+      assert.equal(denied.status, 429);
+      assert.match(denied.headers.get("content-type"), /^application\/json/);
+      assert.deepEqual(await denied.json(), { wait: true });
     }));
 }
 
@@ -293,5 +337,11 @@ const limits = {
     Fastify: (request, reply, verdict) => reply.type("text/plain").send(`slow down: ${verdict.retryAfter > 0}`),
     Koa: (context, verdict) => (context.body = `slow down: ${verdict.retryAfter > 0}`),
     Hono: (context, verdict) => context.text(`slow down: ${verdict.retryAfter > 0}`),
+  },
+  json: {
+    Express: (request, response, verdict) => response.json({ wait: verdict.retryAfter > 0 }),
+    Fastify: (request, reply, verdict) => reply.send({ wait: verdict.retryAfter > 0 }),
+    Koa: (context, verdict) => (context.body = { wait: verdict.retryAfter > 0 }),
+    Hono: (context, verdict) => context.json({ wait: verdict.retryAfter > 0 }),
   },
 };

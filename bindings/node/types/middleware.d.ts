@@ -22,7 +22,7 @@ export interface RateLimitOptions<R = any, A extends any[] = any[]> extends Sett
    * before it is handled, and gets its charge back when the response does not count.
    */
   countWhen?: (...about: A) => MaybePromise<boolean>;
-  /** Answers a denied request; status and headers are set before. */
+  /** Answers a denied request; the status and the headers except the content type are set before. */
   onDenied?: (...args: any[]) => any;
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import Redis
+from conftest import Redis, free_port
 from fastapi import Depends, FastAPI, HTTPException
 from fastapi.responses import JSONResponse
 from fastapi.testclient import TestClient
@@ -142,6 +142,12 @@ def test_a_store_that_goes_away_meanwhile_fails_no_request(own_redis: Redis, nam
     assert TestClient(limited).get("/").text == "in"
 
 
+def test_without_its_store_only_failures_count_too() -> None:
+    """While Redis could not be reached each process counted all requests, and denied clients that made no mistake."""
+    client = starlette(store=f"redis://127.0.0.1:{free_port()}")
+    assert tries(client, *["right"] * 5, "wrong", "wrong", "right", "wrong", "right") == [200] * 5 + [401, 401, 200, 401, 429]
+
+
 def test_functions_of_the_application() -> None:
     seen: list[ResponseHead] = []
 
@@ -160,6 +166,34 @@ def test_functions_of_the_application() -> None:
     assert tries(client, "right", "right") == [500, 429], "the request counts, and its error is seen"
     with pytest.raises(ConfigError, match="count_when: must be a function"):
         AsgiLimit(Starlette(), limit="1/h", count_when=401)  # type: ignore[arg-type]
+
+
+def test_a_function_that_fails_is_not_the_fault_of_other_limits() -> None:
+    """The functions of other limits were not asked any more, and so these counted every request."""
+    asked: list[int] = []
+
+    def fails(response: ResponseHead) -> bool:
+        raise KeyError(response.status_code)
+
+    def wrong(response: ResponseHead) -> bool:
+        asked.append(response.status_code)
+        return response.status_code == 401
+
+    app = Starlette(routes=[Route("/login", login)])
+    app.add_middleware(AsgiLimit, limit="1/h", name="wrong", count_when=wrong)
+    app.add_middleware(AsgiLimit, limit="9/h", name="fails", count_when=fails)
+    assert tries(TestClient(app, raise_server_exceptions=False), *["right"] * 3) == [500] * 3 and asked == [500] * 3
+
+
+def test_headers_that_can_be_read_once_arrive() -> None:
+    """ASGI takes any iterable of headers. Counting had read them, and the response had none."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": iter([(b"x-own", b"1")])})
+        await send({"type": "http.response.body", "body": b""})
+
+    client = TestClient(AsgiLimit(AsgiLimit(app, limit="9/h", count_when=failed), limit="9/h"))
+    assert client.get("/").headers["x-own"] == "1"
 
 
 def test_handshakes() -> None:
@@ -276,6 +310,18 @@ def test_flask() -> None:
         tries(app.test_client(), "right")
 
 
+def test_in_flask_too_a_request_counts_whose_function_fails() -> None:
+    """Flask asked the function again, about the response to its own error."""
+
+    def of_pages(response: Any) -> bool:
+        if response.status_code == 500:
+            return False
+        raise KeyError(response.status_code)
+
+    app = flask(count_when=of_pages)
+    assert tries(app.test_client(), *["right"] * 4) == [500] * 3 + [429]
+
+
 def test_wsgi() -> None:
     def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         password = environ["QUERY_STRING"].partition("=")[2]
@@ -336,6 +382,18 @@ def test_a_response_without_a_body_and_one_that_nobody_reads() -> None:
     for _ in range(3):
         client.get("/unread", buffered=False).close()
     assert client.get("/empty", buffered=True).status_code == 204
+
+
+def test_a_response_without_a_body_that_nobody_closes() -> None:
+    """Much middleware reads a response and does not close it. Logins that redirect, without a body, were then counted as failures."""
+
+    def app(_environ: Any, start_response: Any) -> list[bytes]:
+        start_response("302 Found", [("location", "/")])
+        return []
+
+    limited = WsgiLimit(app, limit="1/h", by="global", count_when=failed)
+    client = Client(lambda environ, start_response: [b"".join(limited(environ, start_response))])
+    assert [client.get("/").status_code for _ in range(3)] == [302] * 3
 
 
 def test_no_process_gives_back_what_another_was_charged(redis_server: Redis, namespace: str) -> None:

@@ -10,12 +10,13 @@ from fastapi import Depends, FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.testclient import TestClient
 from flask import Flask
+from flask import Response as FlaskResponse
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, Response
 from werkzeug.test import Client
 from werkzeug.wrappers import Response as WerkzeugResponse
 
-from tollkeeper import ConfigError, UsageError, Verdict
+from tollkeeper import ConfigError, ManualClock, UsageError, Verdict
 from tollkeeper.asgi import RateLimitMiddleware as AsgiLimit
 from tollkeeper.fastapi import Limits as FastApiLimits
 from tollkeeper.fastapi import RateLimitExceeded
@@ -143,6 +144,45 @@ def test_flask(is_async: bool) -> None:
     assert own.status_code == 429 and own.json["wait"] > 0
     assert own.headers.getlist("retry-after") == ["7"] and own.headers.getlist("ratelimit") == ["mine"]
     assert client(lambda request, verdict: None).get("/").content_type == "application/problem+json"
+
+
+def fastapi(limit: Any) -> TestClient:
+    app = FastAPI()
+    app.get("/", dependencies=[Depends(limit)])(lambda: "in")
+    return TestClient(app)
+
+
+def flask(limit: Any) -> Any:
+    app = Flask(__name__)
+    app.get("/")(limit(lambda: "in"))
+    return app.test_client()
+
+
+@pytest.mark.parametrize(
+    ("client_of", "limits", "answer"), [(fastapi, FastApiLimits, PlainTextResponse("no")), (flask, FlaskLimits, FlaskResponse("no"))]
+)
+def test_one_response_for_all_denials(client_of: Any, limits: Any, answer: Any) -> None:
+    """A response that is made once kept the headers of the first client who was denied, for all others."""
+    clock = ManualClock()
+    client = client_of(limits(clock=clock)("1/h", on_denied=lambda request, verdict: answer))
+    client.get("/")
+    waits = []
+    for _ in range(2):
+        denied = client.get("/")
+        assert denied.status_code == 429
+        waits.append((denied.headers["retry-after"], denied.headers["ratelimit"].split("t=")[1]))
+        clock.advance(600)
+    assert waits == [("3600", "3600"), ("3000", "3000")]
+
+
+def test_the_answer_of_a_limit_is_not_that_of_its_status() -> None:
+    """An application that has a page for every 429 got that page, and the limit's own answer was never shown."""
+    app, limit = FastAPI(), FastApiLimits()
+    app.get("/own", dependencies=[Depends(limit("1/h", on_denied=lambda *_: PlainTextResponse("own")))])(lambda: "in")
+    app.get("/any", dependencies=[Depends(limit("1/h"))])(lambda: "in")
+    app.exception_handler(429)(lambda request, error: PlainTextResponse("any", 429))
+    client = TestClient(app)
+    assert [(client.get(path), client.get(path).text)[1] for path in ["/own", "/any"]] == ["own", "any"]
 
 
 @pytest.mark.parametrize("has_middleware", [False, True])

@@ -5,7 +5,7 @@ from typing import Any, Optional
 
 import httpx
 import pytest
-from fastapi import Depends, FastAPI, Header, Request, Response, WebSocket
+from fastapi import APIRouter, Depends, FastAPI, Header, Request, Response, WebSocket
 from fastapi.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
@@ -94,6 +94,41 @@ def test_the_path_of_a_mount_chooses_no_other_count() -> None:
     answers = [client.post(path) for path in paths]
     assert [answer.status_code for answer in answers] == [200, 200, 429, 429]
     assert answers[0].headers["ratelimit-policy"].startswith('"POST:/api/tenant/login/user:2/min"')
+
+
+def test_each_route_of_included_routers_has_its_own_count() -> None:
+    """FastAPI no longer writes the prefix into the routes of a router: those of the same path had one count, and failed if their limits
+    were by different attributes."""
+    app, limit = FastAPI(), Limits()
+
+    async def chat(socket: WebSocket) -> None:
+        await socket.accept()
+
+    for prefix, by in [("/a", "ip"), ("/b", "ip"), ("/c/{tenant}", "header.x-key|ip")]:
+        router = APIRouter()
+        router.get("/login", dependencies=[Depends(limit("1/min", by=by))])(lambda: "in")
+        router.websocket("/chat", dependencies=[Depends(limit("1/min"))])(chat)
+        app.include_router(router, prefix=prefix)
+    client = TestClient(app)
+    assert [client.get(f"{prefix}/login").status_code for prefix in ["/a", "/b", "/c/x", "/c/y", "/a"]] == [200, 200, 200, 429, 429]
+    for prefix in ["/a", "/b"]:
+        with client.websocket_connect(f"{prefix}/chat"):
+            pass
+    assert {f"GET:{prefix}/login:1/min" for prefix in ["/a", "/b", "/c/tenant"]} <= {rule["name"] for rule in limit.limiter.rules}
+    assert all("429" in operations["get"]["responses"] for operations in client.get("/openapi.json").json()["paths"].values())
+
+
+@pytest.mark.parametrize(("mounted", "values"), [("/n/{number:int}", ["7", "07", "007"]), ("/u/{user}", ["a", "b", "c"])])
+def test_no_way_to_write_a_mount_has_its_own_count(mounted: str, values: list[str]) -> None:
+    """Values that are not written as they are understood (7, 07), and those of a mount whose parameter has the name of one of the route,
+    were not recognized: a client that changed them had no limit, and each took memory for good."""
+    inner, between, outer, limit = FastAPI(), FastAPI(), FastAPI(), Limits()
+    inner.get("/items/{user}", dependencies=[Depends(limit("1/min", by="ip"))])(lambda user: user)
+    between.mount("/v1", inner)
+    outer.mount(mounted, between)
+    client = TestClient(outer)
+    codes = [client.get(mounted.partition("{")[0] + f"{value}/v1/items/x").status_code for value in values]
+    assert codes == [200, 429, 429] and len(limit.limiter.rules) == 1
 
 
 def test_keys_by_dependency_function_and_header() -> None:

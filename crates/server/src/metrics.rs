@@ -92,31 +92,32 @@ impl Metrics {
         }
     }
 
-    /// Counts the decisions about a request and their duration.
-    pub(crate) fn record(&self, limiter: &Limiter, rows: &[Row], took: Duration) {
-        self.check_duration.observe(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+    /// Counts the decisions about one request, or about several that were decided together, and how long these took.
+    pub(crate) fn record(&self, limiter: &Limiter, rows: &[Row], requests: usize, took: Duration) {
+        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.check_duration.observe_times(took, requests as u64);
+        rows.iter().filter(|row| !row.is_unasked()).for_each(|row| self.without_store.count(row));
         let rules = self.rules.load();
-        // A rule that was not asked has decided nothing.
-        for row in rows.iter().filter(|row| !row.is_unasked()) {
-            self.without_store.count(row);
-            match rules.find(&row.charge.rule) {
-                Some(counters) => counters.count(row),
-                None => match self.built_in.iter().find(|known| known.rule.name() == row.charge.rule.name()) {
-                    Some(counters) => counters.count(row),
-                    None => self.record_new(limiter, row),
+        for rows in rows.chunk_by(|row, next| Arc::ptr_eq(&row.charge.rule, &next.charge.rule)) {
+            let rule = &rows[0].charge.rule;
+            match rules.find(rule) {
+                Some(counters) => counters.count(rows),
+                None => match self.built_in.iter().find(|known| known.rule.name() == rule.name()) {
+                    Some(counters) => counters.count(rows),
+                    None => self.record_new(limiter, rule.name(), rows),
                 },
             }
         }
     }
 
-    /// Slow path: the first decision after rules have changed.
+    /// Slow path: the first decisions after rules have changed.
     #[cold]
-    fn record_new(&self, limiter: &Limiter, row: &Row) {
+    fn record_new(&self, limiter: &Limiter, rule: &str, rows: &[Row]) {
         self.refresh(limiter);
         // A verdict under rules that were replaced in the meantime counts for the rule of the same name, if there
         // still is one.
-        if let Some(counters) = self.rules.load().by_name(row.charge.rule.name()) {
-            counters.count(row);
+        if let Some(counters) = self.rules.load().by_name(rule) {
+            counters.count(rows);
         }
     }
 
@@ -132,7 +133,14 @@ impl Metrics {
 
     /// Counts an answer of the RESP front. An unlisted command counts as unknown.
     pub(crate) fn count_command(&self, command: usize, outcome: CommandOutcome) {
-        self.commands.count(command, outcome);
+        self.count_commands(command, outcome, 1);
+    }
+
+    /// Counts equal answers to the same command.
+    pub(crate) fn count_commands(&self, command: usize, outcome: CommandOutcome, times: usize) {
+        if times > 0 {
+            self.commands.count(command, outcome, times as u64);
+        }
     }
 
     /// Counts a response of the HTTP front. An unlisted route counts as unknown.
@@ -142,12 +150,19 @@ impl Metrics {
 
     /// Counts what became of a request.
     pub(crate) fn count_outcome(&self, front: Front, outcome: impl Into<Outcome>) {
-        self.requests.count(front, outcome.into(), 1);
+        self.count_outcomes(front, outcome, 1);
+    }
+
+    /// Counts requests with the same outcome.
+    pub(crate) fn count_outcomes(&self, front: Front, outcome: impl Into<Outcome>, requests: usize) {
+        if requests > 0 {
+            self.requests.count(front, outcome.into(), requests as u64);
+        }
     }
 
     /// Counts requests that were refused before anything was decided.
     pub(crate) fn count_refused(&self, front: Front, requests: usize) {
-        self.requests.count(front, Outcome::Error, requests as u64);
+        self.count_outcomes(front, Outcome::Error, requests);
     }
 
     /// What became of all requests so far.

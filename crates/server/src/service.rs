@@ -40,6 +40,14 @@ impl Request for WithoutAttributes {
     }
 }
 
+/// Charges that are decided each by itself, but together, and what was decided. Its memory can be used again.
+#[derive(Debug, Default)]
+pub(crate) struct Each {
+    pub(crate) charges: Vec<Charge>,
+    decided: Vec<Result<Decision, StoreError>>,
+    pub(crate) rows: Vec<Row>,
+}
+
 /// The service behind every front.
 #[derive(Debug)]
 pub(crate) struct Service {
@@ -169,57 +177,46 @@ impl Service {
             let nothing = || StoreError::Unavailable { reason: "it decided nothing".into() };
             decided.into_iter().next().ok_or_else(nothing)
         });
-        let (_, decided) = self.charged(front, charge, decided, started);
-        decided
+        let (decision, source) = decided.inspect_err(|error| self.metrics.count_outcome(front, error))?;
+        self.charged(front, &[Row::decided(charge, decision, source)], started);
+        Ok(decision)
     }
 
-    /// The same at once, on a store in this process. `Err` is the charge, if the store is another one. Otherwise it comes back as
-    /// well, to be used again.
-    pub(crate) fn charge_now(
+    /// The same for each of these charges by itself, in order, at once, on a store in this process. These requests are not traced.
+    pub(crate) fn charge_each_now(
         &self,
         front: Front,
-        charge: Charge,
-    ) -> Result<(Charge, Result<Decision, StoreError>), Charge> {
+        Each { charges, decided, rows }: &mut Each,
+        mut answer: impl FnMut(&Charge, &Result<Decision, StoreError>),
+    ) {
         let started = Instant::now();
-        match self.limiter.charge_now(&charge) {
-            Some(decided) => {
-                let decided = decided.map(|decision| (decision, Source::Store));
-                Ok(self.charged(front, charge, decided, started))
+        self.limiter.charge_each_now(charges, decided);
+        for (charge, decided) in charges.drain(..).zip(decided.drain(..)) {
+            answer(&charge, &decided);
+            match decided {
+                Ok(decision) => rows.push(Row::decided(charge, decision, Source::Store)),
+                Err(error) => self.metrics.count_outcome(front, &error),
             }
-            None => Err(charge),
         }
+        self.charged(front, rows, started);
     }
 
-    fn charged(
-        &self,
-        front: Front,
-        charge: Charge,
-        decided: Result<(Decision, Source), StoreError>,
-        started: Instant,
-    ) -> (Charge, Result<Decision, StoreError>) {
-        let (decision, source) = match decided {
-            Ok(decided) => decided,
-            Err(error) => {
-                self.metrics.count_outcome(front, &error);
-                return (charge, Err(error));
-            }
-        };
-        let rows = [Row::decided(charge, decision, source)];
-        let outcome = if decision.is_allowed() { Outcome::Allowed } else { Outcome::Denied };
-        self.metrics.count_outcome(front, outcome);
-        self.observe_rows(&WithoutAttributes, &rows, started);
-        let [Row { charge, .. }] = rows;
-        (charge, Ok(decision))
+    /// Each row is a request.
+    fn charged(&self, front: Front, rows: &[Row], started: Instant) {
+        let denied = rows.iter().filter(|row| !row.decision.is_allowed()).count();
+        self.metrics.count_outcomes(front, Outcome::Allowed, rows.len() - denied);
+        self.metrics.count_outcomes(front, Outcome::Denied, denied);
+        self.observe_rows(&WithoutAttributes, rows, rows.len(), started);
     }
 
     /// What every decision goes through: it is counted, added to the trace of its request, and noted with the client.
     fn observe(&self, request: &impl Request, verdict: &Verdict, started: Instant) {
-        self.observe_rows(request, verdict.rows(), started);
+        self.observe_rows(request, verdict.rows(), 1, started);
     }
 
-    fn observe_rows(&self, request: &impl Request, rows: &[Row], started: Instant) {
+    fn observe_rows(&self, request: &impl Request, rows: &[Row], requests: usize, started: Instant) {
         let took = started.elapsed();
-        self.metrics.record(&self.limiter, rows, took);
+        self.metrics.record(&self.limiter, rows, requests, took);
         self.tracer.note_decision(self.limiter.store(), || Verdict::new(rows.to_vec()), took);
         self.observer.observe(&self.limiter, rows, request);
     }

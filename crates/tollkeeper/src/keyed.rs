@@ -43,9 +43,6 @@ pub struct Keyed {
 }
 
 impl Keyed {
-    /// How many keys of a batch are prefetched from memory at once.
-    const BATCH: usize = 16;
-
     /// For at most this many keys, instead of a million. Call it while building: it discards all counts.
     ///
     /// # Panics
@@ -105,9 +102,9 @@ impl Keyed {
 
     /// Like [`check_many`](Keyed::check_many), appending the answers to `decisions`.
     pub fn check_many_into<K: Hash>(&self, keys: &[K], decisions: &mut Vec<Decision>) {
-        for keys in keys.chunks(Self::BATCH) {
+        for keys in keys.chunks(Table::BATCH) {
             let read = self.clock.now();
-            let mut ids = [Id::default(); Self::BATCH];
+            let mut ids = [Id::default(); Table::BATCH];
             for (id, key) in ids.iter_mut().zip(keys) {
                 *id = self.table.id_of(key);
                 self.table.prefetch(*id);

@@ -390,6 +390,9 @@ impl Limiter {
             }
             Err(StoreError::Unavailable { .. }) => {
                 self.store_errors.fetch_add(1, Relaxed);
+                if let Some(estimated) = self.estimates_without_store(&charges, hold).await {
+                    return Ok(estimated);
+                }
                 self.rows_without_store(charges).await?
             }
             Err(StoreError::Overloaded(overloaded)) => return Err(overloaded),
@@ -423,14 +426,21 @@ impl Limiter {
         decided
     }
 
-    /// Like [`Limiter::charge`] for one charge on a memory store, which never waits; `None` if the store is another one.
-    pub fn charge_now(&self, charge: &Charge) -> Option<Result<Decision, StoreError>> {
-        let memory = self.store().as_memory()?;
-        let decided = memory.charge_one(charge);
-        if decided.is_err() {
-            self.store_errors.fetch_add(1, Relaxed);
+    /// Decides each of these charges by itself, in order, on a memory store, which never waits: the same answers as of
+    /// [`Limiter::charge`] one by one, but faster. They are appended to `decided`. On another store each is an error.
+    pub fn charge_each_now(&self, charges: &[Charge], decided: &mut Vec<Result<Decision, StoreError>>) {
+        let before = decided.len();
+        match self.store().as_memory() {
+            Some(memory) => memory.charge_each(charges, decided),
+            None => {
+                let elsewhere = || StoreError::Unavailable { reason: "it is not in this process".into() };
+                decided.extend(charges.iter().map(|_| Err(elsewhere())));
+            }
         }
-        Some(decided)
+        let failed = decided[before..].iter().filter(|decided| decided.is_err()).count();
+        if failed > 0 {
+            self.store_errors.fetch_add(failed as u64, Relaxed);
+        }
     }
 
     /// The store that a row's answer came from.

@@ -163,7 +163,8 @@ impl Limiter {
     /// most [`MAX_HOLD`]). If it is settled later, buckets get no refund. The reservation of a denied request is
     /// empty.
     ///
-    /// Decisions made without the store, while it was unreachable, cannot be corrected; they stay charged.
+    /// What was charged in this process because the store was unreachable is corrected in this process if all rules have
+    /// [`FailurePolicy::Local`](crate::FailurePolicy::Local). Otherwise such decisions cannot be corrected.
     pub async fn reserve_for(
         self: &Arc<Self>,
         request: &impl Request,
@@ -195,6 +196,12 @@ fn is_counted(row: &Row) -> bool {
     matches!(row.source, Source::Store | Source::Exception) && !is_settled
 }
 
+impl HeldRow {
+    fn is_slot(&self) -> bool {
+        self.held.charge.quota().algorithm() == Algorithm::Concurrency
+    }
+}
+
 impl Reservation {
     /// Whether nothing was charged.
     pub fn is_empty(&self) -> bool {
@@ -208,8 +215,7 @@ impl Reservation {
 
     /// Takes the slots out, to be released at another time than the rest is settled.
     pub fn take_slots(&mut self) -> Permit {
-        let is_slot = |row: &mut HeldRow| row.held.charge.quota().algorithm() == Algorithm::Concurrency;
-        let slots = self.held.extract_if(.., is_slot).map(|HeldRow { held, source, .. }| (held, source));
+        let slots = self.held.extract_if(.., |row| row.is_slot()).map(|HeldRow { held, source, .. }| (held, source));
         Permit::of(&self.limiter, slots)
     }
 
@@ -266,6 +272,10 @@ impl Reservation {
             held.into_iter().zip(costs).partition(|(row, _)| row.source == Source::Local);
         for (source, held) in [(Source::Store, stored), (Source::Local, local)] {
             let store = self.limiter.store_of(source);
+            if held.is_empty() {
+                // A store that was not asked may be unreachable.
+                continue;
+            }
             let held: Vec<(Held, u32)> = held.into_iter().map(|(row, cost)| (row.held, cost)).collect();
             let refunded = store.settle(&held).await?;
             let each = held.into_iter().zip(refunded);

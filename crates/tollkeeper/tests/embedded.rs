@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod each;
 mod keyed;
 mod lacking;
 #[cfg(feature = "tower")]

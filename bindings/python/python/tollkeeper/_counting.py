@@ -4,7 +4,7 @@ been counted."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ._awaited import at_once, awaited
@@ -66,7 +66,9 @@ class Counting:
         if self._charged:
             kind = message["type"]
             if kind in ("http.response.start", "websocket.http.response.start"):
-                headers = message.get("headers") or ()
+                # They may be an iterator, which can be read once.
+                headers: list[tuple[bytes, bytes]] = list(message.get("headers") or ())
+                message = {**message, "headers": headers}
                 await self.decide(message["status"], [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers])
             elif kind == "websocket.accept":
                 await self.decide(101)
@@ -74,9 +76,10 @@ class Counting:
                 await self.decide(403)
         await self._send(message)
 
-    async def decide(self, status: int, headers: Iterable[tuple[str, str]] = ()) -> None:
-        charged, self._charged = self._charged, []
-        for verdict, count_when in charged:
+    async def decide(self, status: int, headers: Sequence[tuple[str, str]] = ()) -> None:
+        # If a function fails, the others are asked about the response to that.
+        while self._charged:
+            verdict, count_when = self._charged.pop(0)
             await decide(verdict, count_when, ResponseHead(status, headers))
 
 

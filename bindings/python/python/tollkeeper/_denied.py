@@ -21,11 +21,17 @@ def status_of(own: int, denial: int) -> int:
     return denial if own == 200 else own
 
 
-def complete(headers: Any, fields: list[tuple[str, str]]) -> None:
-    """Adds the headers of a denial to those of an answer."""
+def complete(response: Any, denial: int, fields: list[tuple[str, str]]) -> None:
+    """Gives an answer the status and the headers of a denial, beside its own. Limit headers that are added to it later leave these."""
+    # The application may return one object for many denials: what the last of them added is not its own.
+    own: tuple[int, frozenset[str]] | None = getattr(response, "_tollkeeper_own", None)
+    if own is None:
+        own = response._tollkeeper_own = (response.status_code, frozenset(name.lower() for name in response.headers.keys()))
+    status, names = own
+    response.status_code = status_of(status, denial)
     for name, value in fields:
-        if name not in _OF_THE_BODY and name not in headers:
-            headers[name] = value
+        if name not in _OF_THE_BODY and name not in names:
+            response.headers[name] = value
 
 
 def missing(own: list[tuple[str, str]], fields: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -34,14 +40,9 @@ def missing(own: list[tuple[str, str]], fields: list[tuple[str, str]]) -> list[t
     return [(name, value) for name, value in fields if name not in _OF_THE_BODY and name not in names]
 
 
-def keep_own(response: Any) -> None:
-    """Has the headers of such an answer kept when limit headers are added to it."""
-    response._tollkeeper_own = frozenset(name.lower() for name in response.headers.keys())
-
-
 def without_own(response: Any, fields: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """The limit headers to add to a response."""
-    own = getattr(response, "_tollkeeper_own", ())
+    _, own = getattr(response, "_tollkeeper_own", (None, ()))
     return [field for field in fields if field[0] not in own]
 
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from asgiref.sync import iscoroutinefunction
 from django.conf import settings
 from django.core.exceptions import BadRequest, ImproperlyConfigured, MiddlewareNotUsed, PermissionDenied, SuspiciousOperation
 from django.http import Http404, HttpRequest, HttpResponse
@@ -84,7 +84,7 @@ class Limits(_routes.Limits):
 
         def decorate(view: _View) -> _View:
             require_view(view, '@method_decorator(limit("5/min"), name="dispatch") for a class')
-            if inspect.iscoroutinefunction(view):
+            if iscoroutinefunction(view):
 
                 @functools.wraps(view)
                 async def limited_async(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
@@ -217,7 +217,7 @@ def RateLimitMiddleware(get_response: Callable[[HttpRequest], Any]) -> Callable[
     if not _config().get("enabled", True):
         raise MiddlewareNotUsed
 
-    if inspect.iscoroutinefunction(get_response):
+    if iscoroutinefunction(get_response):
 
         async def limited_async(request: HttpRequest) -> Any:
             if await awaited(site._is_exempt(request)):
@@ -363,9 +363,7 @@ def _denial(verdict: Verdict | Refusal, answer: Any) -> Any:
             response[name] = value
         return response
     _denied.require(answer, HttpResponseBase)
-    _denied.keep_own(answer)
-    answer.status_code = _denied.status_of(answer.status_code, status)
-    _denied.complete(answer.headers, texts(fields))
+    _denied.complete(answer, status, texts(fields))
     return answer
 
 

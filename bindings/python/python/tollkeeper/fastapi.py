@@ -15,7 +15,7 @@ import fastapi.openapi.utils
 from fastapi import Depends, Response
 from starlette.exceptions import HTTPException, WebSocketException
 from starlette.requests import HTTPConnection, Request
-from starlette.routing import BaseRoute
+from starlette.routing import Mount
 
 from . import _denied, _routes
 from ._awaited import awaited
@@ -77,10 +77,12 @@ class RateLimitExceeded(HTTPException):
         self.body = body
 
 
-class _Answered(RateLimitExceeded):
-    """One that the application answers."""
+class _Answered(Exception):
+    """A denied request that the application answers itself. Not an ``HTTPException``: its handler for their status would answer instead."""
 
-    response: Response
+    def __init__(self, response: Response) -> None:
+        super().__init__("a denied request")
+        self.response = response
 
 
 async def _given(_request: Request, error: Exception) -> Response:
@@ -208,16 +210,14 @@ async def _enforce(
         own = None
         if route_limit.on_denied is not None and isinstance(verdict, Verdict):
             own = await awaited(route_limit.on_denied(connection, verdict))
-        error = (RateLimitExceeded if own is None else _Answered)(verdict, limits=False)
+        error = RateLimitExceeded(verdict, limits=False)
         if isinstance(layer, Collector):
             error.headers = {**dict(error.headers or {}), **dict(layer.headers())}
-        if isinstance(error, _Answered):
-            error.response = _completed(own, error)
         handlers = scope.get("starlette.exception_handlers")
         if handlers:
             handlers[0].setdefault(RateLimitExceeded, _answer)
             handlers[0].setdefault(_Answered, _given)
-        raise error
+        raise error if own is None else _Answered(_completed(own, error))
     assert isinstance(verdict, Verdict)
     if counting is not None and count_when is not None:
         counting.add(verdict, count_when)
@@ -229,12 +229,11 @@ async def _enforce(
     return verdict
 
 
-def _completed(response: Any, error: _Answered) -> Response:
+def _completed(response: Any, error: RateLimitExceeded) -> Response:
     """The application's own answer to a denied request."""
     _denied.require(response, Response)
     answer: Response = response
-    answer.status_code = _denied.status_of(answer.status_code, error.status_code)
-    _denied.complete(answer.headers, list((error.headers or {}).items()))
+    _denied.complete(answer, error.status_code, list((error.headers or {}).items()))
     return answer
 
 
@@ -250,7 +249,12 @@ def _counting(scope: Any) -> Counting:
 
 def _route_of(scope: Any) -> str:
     """The route's own name: the same in every process."""
-    route: Optional[BaseRoute] = scope.get("route")
+    route: Any = scope.get("route")
+    within = scope.get("fastapi")
+    included = within.get("effective_route_context") if isinstance(within, dict) else None
+    if included is not None and getattr(included, "original_route", None) is route:
+        # In newer versions of FastAPI the route of an included router does not have the prefix.
+        route = getattr(included, "starlette_route", None) or included
     path = getattr(route, "path", None) or scope["path"]
     methods = sorted(getattr(route, "methods", None) or ["WS"])
     return f"{'-'.join(methods)}:{_mounted_at(scope, route)}{path}"
@@ -259,8 +263,21 @@ def _route_of(scope: Any) -> str:
 def _mounted_at(scope: Any, route: Any) -> str:
     """Where the route's application is mounted, with the names of parameters: each value would have its own count."""
     prefix: str = scope.get("root_path", "")
-    if not prefix:
-        return prefix
+    named: str = scope.get("app_root_path", prefix)
+    # A value may also be written in several ways, or be replaced by one of the route that has the same name.
+    routes, rest = getattr(scope.get("router"), "routes", ()), prefix[len(named) :]
+    while rest:
+        matches = ((mount, mount.path_regex.match(f"{rest}/")) for mount in routes if isinstance(mount, Mount))
+        mount, found = next((match for match in matches if match[1]), (None, None))
+        if mount is None or found is None:
+            return named + _with_names(rest, scope, route)
+        named += mount.path
+        routes, rest = mount.routes, f"/{found['path']}".rstrip("/")
+    return named
+
+
+def _with_names(prefix: str, scope: Any, route: Any) -> str:
+    """The same where the application is not mounted by Starlette alone, by the values of parameters."""
     own = getattr(route, "param_convertors", {})
     for name, value in scope.get("path_params", {}).items():
         if name not in own:

@@ -138,14 +138,16 @@ def _enforce(route_limit: RouteLimit, limiter: Limiter, known: dict[str, Any], k
         assert isinstance(verdict, Verdict)
         if count_when is not None:
             # Also after an error, with the response that it became.
-            after_this_request(functools.partial(_count, verdict, count_when))
+            after_this_request(functools.partial(_count, [verdict], count_when))
         if verdict.delay:
             time.sleep(verdict.delay)
     return verdict
 
 
-def _count(verdict: Verdict, count_when: Callable[[Response], Any], response: Response) -> Response:
-    decide_sync(verdict, count_when, response)
+def _count(undecided: list[Verdict], count_when: Callable[[Response], Any], response: Response) -> Response:
+    # Flask calls this again for the response to an error of this call.
+    if undecided:
+        decide_sync(undecided.pop(), count_when, response)
     return response
 
 
@@ -161,9 +163,7 @@ def _denial(verdict: Verdict | Refusal, answer: Any) -> Response:
     if answer is None:
         return Response(body, status=status, headers=texts(fields))
     response = make_response(answer)
-    response.status_code = _denied.status_of(response.status_code, status)
-    response.headers.extend(_denied.missing(list(response.headers), texts(fields)))
-    _denied.keep_own(response)
+    _denied.complete(response, status, texts(fields))
     return response
 
 

@@ -132,6 +132,8 @@ class _Counted(_Held):
                 if part:
                     self._charge.decide()
                 yield part
+            # There is no body, and not all middleware closes what it has read.
+            self._charge.decide()
         except Exception as error:
             self._charge.fail(error)
             raise

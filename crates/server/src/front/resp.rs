@@ -9,6 +9,7 @@ mod action;
 mod check;
 mod command;
 mod connection;
+mod group;
 mod inline;
 mod names;
 mod reply;

@@ -18,6 +18,12 @@ pub(crate) enum CommandOutcome {
     Shed,
 }
 
+impl CommandOutcome {
+    pub(crate) fn by(is_allowed: bool) -> CommandOutcome {
+        if is_allowed { CommandOutcome::Allowed } else { CommandOutcome::Denied }
+    }
+}
+
 const OUTCOMES: [&str; 5] = ["ok", "allowed", "denied", "error", "shed"];
 
 /// One row per command, and one for unknown commands.
@@ -32,8 +38,8 @@ impl Commands {
         Commands { names, counts: (0..=names.len()).map(|_| Default::default()).collect() }
     }
 
-    pub(super) fn count(&self, command: usize, outcome: CommandOutcome) {
-        self.counts[command.min(self.names.len())][outcome as usize].fetch_add(1, Relaxed);
+    pub(super) fn count(&self, command: usize, outcome: CommandOutcome, times: u64) {
+        self.counts[command.min(self.names.len())][outcome as usize].fetch_add(times, Relaxed);
     }
 
     pub(super) fn family(&self) -> Family {

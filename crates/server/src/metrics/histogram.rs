@@ -1,5 +1,6 @@
 //! A lock-free histogram of integers: each observation is one addition to a bucket and one to the sum.
 
+use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::family::Distribution;
@@ -55,6 +56,25 @@ impl Buckets {
     }
 }
 
+/// Adds 1 to each of these counters. The same counter several times in a row is changed once: every change takes the counter
+/// away from the other threads.
+pub(super) fn count_each<'c>(counters: impl Iterator<Item = &'c AtomicU64>) {
+    let mut row: Option<(&AtomicU64, u64)> = None;
+    for counter in counters {
+        match &mut row {
+            Some((same, times)) if ptr::eq(*same, counter) => *times += 1,
+            _ => {
+                if let Some((counter, times)) = row.replace((counter, 1)) {
+                    counter.fetch_add(times, Relaxed);
+                }
+            }
+        }
+    }
+    if let Some((counter, times)) = row {
+        counter.fetch_add(times, Relaxed);
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Histogram {
     buckets: Buckets,
@@ -71,9 +91,26 @@ impl Histogram {
 
     /// Counts a value in the units of the buckets.
     pub(super) fn observe(&self, value: u64) {
-        let bucket = self.buckets.bounds.partition_point(|bound| *bound < value);
-        self.counts[bucket].fetch_add(1, Relaxed);
-        self.sum.fetch_add(value, Relaxed);
+        self.observe_times(value, 1);
+    }
+
+    /// Counts a value this many times.
+    pub(super) fn observe_times(&self, value: u64, times: u64) {
+        self.bucket_of(value).fetch_add(times, Relaxed);
+        self.sum.fetch_add(value.wrapping_mul(times), Relaxed);
+    }
+
+    /// Counts each of these values.
+    pub(super) fn observe_each(&self, values: impl Iterator<Item = u64>) {
+        let mut sum = 0;
+        count_each(values.inspect(|value| sum += value).map(|value| self.bucket_of(value)));
+        if sum > 0 {
+            self.sum.fetch_add(sum, Relaxed);
+        }
+    }
+
+    fn bucket_of(&self, value: u64) -> &AtomicU64 {
+        &self.counts[self.buckets.bounds.partition_point(|bound| *bound < value)]
     }
 
     /// How many values each bucket holds.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tollkeeper::{Enforcement, Policy, Row, Rule, Source};
 
 use super::family::Family;
-use super::histogram::{Histogram, RATIO};
+use super::histogram::{Histogram, RATIO, count_each};
 
 /// The counters of each rule of one policy.
 #[derive(Debug, Default)]
@@ -116,15 +116,20 @@ impl RuleCounters {
         RuleCounters { rule, decisions: Default::default(), remaining: Histogram::new(RATIO) }
     }
 
-    pub(super) fn count(&self, row: &Row) {
-        let decision = &row.decision;
-        let outcome = if decision.is_allowed() { 0 } else { denial_of(&row.charge.rule) };
-        self.decisions[outcome][row.source as usize].fetch_add(1, Relaxed);
+    /// Counts decisions of this rule. A rule that was not asked has decided nothing.
+    pub(super) fn count(&self, rows: &[Row]) {
+        let asked = || rows.iter().filter(|row| !row.is_unasked());
+        count_each(asked().map(|row| {
+            let outcome = if row.decision.is_allowed() { 0 } else { denial_of(&row.charge.rule) };
+            &self.decisions[outcome][row.source as usize]
+        }));
         // What is left of a key is unknown when an exception decides without the store.
-        if row.charge.exception().is_none_or(|exception| !exception.kind.settles()) {
-            let millionths = u64::from(decision.remaining) * 1_000_000 / u64::from(decision.limit.max(1));
-            self.remaining.observe(millionths);
-        }
+        let known = asked().filter(|row| row.charge.exception().is_none_or(|exception| !exception.kind.settles()));
+        self.remaining.observe_each(
+            known.map(|Row { decision, .. }| {
+                u64::from(decision.remaining) * 1_000_000 / u64::from(decision.limit.max(1))
+            }),
+        );
     }
 
     /// Decisions made without the store, because it could not answer.

@@ -27,7 +27,7 @@ fn render(metrics: &Metrics, limiter: &Limiter) -> String {
 
 async fn check(metrics: &Metrics, limiter: &Limiter, user: &str) {
     let verdict = limiter.check(&Descriptor::new([("user", user)])).await.expect("decided");
-    metrics.record(limiter, verdict.rows(), Duration::from_micros(3));
+    metrics.record(limiter, verdict.rows(), 1, Duration::from_micros(3));
 }
 
 fn value(page: &str, series: &str) -> Option<f64> {
@@ -75,7 +75,7 @@ async fn a_verdict_by_rules_that_are_gone_is_counted_under_the_name() {
     let (metrics, limiter) = (metrics(), limiter(&[("a", "9/s"), ("b", "9/s")]));
     let verdict = limiter.check(&Descriptor::new([("user", "x")])).await.expect("decided");
     limiter.replace_policy(policy(&[("b", "9/s")]));
-    metrics.record(&limiter, verdict.rows(), Duration::ZERO);
+    metrics.record(&limiter, verdict.rows(), 1, Duration::ZERO);
     let page = render(&metrics, &limiter);
     assert!(page.contains(r#"{rule="b",outcome="allowed",source="store"} 1"#), "{page}");
     assert!(!page.contains(r#"rule="a""#), "{page}");

@@ -97,7 +97,7 @@ impl World {
         let request = Descriptor::new(attributes);
         let verdict = self.limiter.check(&request).await.expect("decided");
         self.metrics.count_outcome(Front::Http, &verdict);
-        self.metrics.record(&self.limiter, verdict.rows(), Duration::from_micros(3));
+        self.metrics.record(&self.limiter, verdict.rows(), 1, Duration::from_micros(3));
         self.observer.observe(&self.limiter, verdict.rows(), &request);
         verdict
     }

@@ -4,11 +4,13 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use tollkeeper_core::{Charge, FailurePolicy, Row, Source, Terms};
 
 use super::decided::{Decided, Undecided, by_failure_policy, in_order, is_alternative, unavailable};
 use super::{Limiter, Share};
+use crate::store::held::{Held, Reserved};
 use crate::store::{Overloaded, Store, StoreError};
 
 impl Limiter {
@@ -95,7 +97,6 @@ impl Limiter {
     /// Each rule's own answer while the store is unreachable: `closed` denies, `open` lets pass, `local` decides in
     /// this process.
     pub(super) async fn rows_without_store(&self, charges: Vec<Charge>) -> Result<Vec<Row>, Overloaded> {
-        let is_local = |charge: &Charge| charge.rule.on_store_failure() == FailurePolicy::Local;
         let (local, rest): (Vec<_>, Vec<_>) = charges.into_iter().enumerate().partition(|(_, charge)| is_local(charge));
         let rest: Vec<(usize, Row)> =
             rest.into_iter().map(|(position, charge)| (position, by_failure_policy(charge))).collect();
@@ -112,6 +113,22 @@ impl Limiter {
             Err(Undecided::Overloaded(overloaded)) => return Err(overloaded),
         };
         Ok(in_order(positions.into_iter().zip(decided).chain(rest).collect()))
+    }
+
+    /// Estimates while the store is unreachable, if all rules decide in this process: it can correct them too.
+    pub(super) async fn estimates_without_store(
+        &self,
+        charges: &[Charge],
+        hold: Duration,
+    ) -> Option<(Vec<Row>, Vec<Option<Held>>)> {
+        if !charges.iter().all(is_local) {
+            return None;
+        }
+        let shares = self.shares_of(charges);
+        let charges = shares.as_deref().unwrap_or(charges);
+        let Reserved { decisions, held } = self.local().reserve(charges, hold).await.ok()?;
+        let row = |(charge, (decision, by))| Row::decided(charge, decision, Source::Local.max(by));
+        Some((charges.iter().cloned().zip(decisions).map(row).collect(), held))
     }
 
     /// The same charges under this instance's share of each quota; `None` if it is the only instance.
@@ -138,4 +155,9 @@ impl Limiter {
         };
         Some(charges.iter().map(share).collect())
     }
+}
+
+/// Whether its rule is decided in this process while the store is unreachable.
+fn is_local(charge: &Charge) -> bool {
+    charge.rule.on_store_failure() == FailurePolicy::Local
 }

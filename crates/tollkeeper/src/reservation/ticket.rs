@@ -41,10 +41,12 @@ struct TicketRow {
 }
 
 impl Reservation {
-    /// Serializes the reservation. Slots stay held until the ticket is redeemed, or their hold expires.
+    /// Serializes the reservation. Slots stay held until the ticket is redeemed, or their hold expires. What was charged in this process
+    /// because the store was unreachable stays charged: another process may redeem the ticket.
     pub fn into_ticket(mut self) -> Ticket {
-        let rows = std::mem::take(&mut self.held).into_iter().map(TicketRow::from).collect();
-        Ticket { cost: self.cost, hold_ms: self.hold.as_millis() as u64, rows }
+        let rows =
+            std::mem::take(&mut self.held).into_iter().filter(|row| row.source != Source::Local || row.is_slot());
+        Ticket { cost: self.cost, hold_ms: self.hold.as_millis() as u64, rows: rows.map(TicketRow::from).collect() }
     }
 }
 

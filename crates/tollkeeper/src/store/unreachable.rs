@@ -66,6 +66,25 @@ mod tests {
         }
     }
 
+    /// A limit of failed logins counted the others too while Redis could not be reached, and denied those who made no mistake.
+    #[tokio::test]
+    async fn what_this_process_was_charged_is_given_back_there() {
+        let rules = [Rule::new("failures").key("global").limit("2/h"), Rule::new("all").key("global").limit("9/h")];
+        let store = UnreachableStore::new("cannot connect", Clock::system());
+        let limiter = std::sync::Arc::new(Limiter::new(Policy::new(rules).expect("valid"), store));
+        let reserve = async || limiter.reserve(&Descriptor::default()).await.expect("no cost attribute");
+        for _ in 0..20 {
+            let (verdict, reservation) = reserve().await;
+            assert_eq!((verdict.is_allowed(), verdict.source()), (true, Source::Local));
+            reservation.give_back().await.expect("it is in this process");
+        }
+        // Another process may redeem a ticket, and could give back what it was never charged.
+        let ticket = reserve().await.1.into_ticket();
+        assert!(limiter.redeem(ticket).is_empty());
+        drop(reserve().await);
+        assert!(!reserve().await.0.is_allowed());
+    }
+
     #[tokio::test]
     async fn the_real_store_takes_over_when_it_is_reached() {
         let rule = Rule::new("one").key("global").limit("1/min").on_store_failure(FailurePolicy::Open);

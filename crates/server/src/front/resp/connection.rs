@@ -12,10 +12,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tollkeeper::{Charge, CheckError, Decision, Overloaded, StoreError};
+use tollkeeper::{Charge, CheckError};
 
 use super::action::{Action, Queued};
 use super::command::{Step, Then, plan};
+use super::group::Group;
 use super::names::NAMES;
 use super::reply::{Protocol, Reply};
 use super::request::{MAX_COMMAND, Parsed, Word, parse};
@@ -242,26 +243,45 @@ fn understand<'b>(
     output: &mut Vec<u8>,
     words: &mut Vec<Word<'b>>,
 ) -> Batch {
+    let mut group = Group::default();
+    let batch = understand_all(shared, session, (input, start), output, words, &mut group);
+    // The steps are carried out after them.
+    group.decide(shared, session, output);
+    batch
+}
+
+fn understand_all<'b>(
+    shared: &Shared,
+    session: &mut Session,
+    (input, start): (&'b [u8], usize),
+    output: &mut Vec<u8>,
+    words: &mut Vec<Word<'b>>,
+    group: &mut Group,
+) -> Batch {
     let (mut steps, mut at) = (Vec::new(), start);
     for _ in 0..shared.limits.depth {
         let step = match parse(&input[at..], words) {
             Ok(Parsed::Incomplete) => return Batch { steps, taken: at - start, then: Then::GoOn, has_more: false },
             Ok(Parsed::Command(taken)) => {
                 at += taken;
-                if words.is_empty() {
+                if words.is_empty() || (steps.is_empty() && group.take(shared, session, words, output)) {
                     continue;
                 }
+                group.decide(shared, session, output);
                 match plan(shared, session, words) {
                     Some(step) => step,
                     None => return Batch { steps, taken: at - start, then: Then::Close, has_more: false },
                 }
             }
-            Err(error) => Step::last(format!("ERR Protocol error: {error}"), session.protocol),
+            Err(error) => {
+                group.decide(shared, session, output);
+                Step::last(format!("ERR Protocol error: {error}"), session.protocol)
+            }
         };
         let then = step.then;
         match step {
             step if !steps.is_empty() => steps.push(step),
-            step => steps.extend(answer_now(shared, session, step, output)),
+            step => steps.extend(answer_now(shared, step, output)),
         }
         // What a client does not read must not pile up here.
         if then == Then::Close || output.len() > MAX_COMMAND {
@@ -271,20 +291,11 @@ fn understand<'b>(
     Batch { steps, taken: at - start, then: Then::GoOn, has_more: true }
 }
 
-/// Executes and counts a command that waits for nothing, and adds its reply; returns any other one.
-fn answer_now(shared: &Shared, session: &mut Session, step: Step, output: &mut Vec<u8>) -> Option<Step> {
+/// Counts a command that is answered already, and adds its reply; returns any other one.
+fn answer_now(shared: &Shared, step: Step, output: &mut Vec<u8>) -> Option<Step> {
     let Step { name, action, protocol, then } = step;
-    let (reply, outcome) = match action {
-        Action::Answer(reply) => answered(reply),
-        Action::Throttle(throttle) if !shared.service.tracer.is_on() => match throttle.carry_out_now(&shared.service) {
-            Ok((charge, decided)) => {
-                session.recent.keep(charge);
-                throttled(decided)
-            }
-            Err(throttle) => return Some(Step { name, action: Action::Throttle(throttle), protocol, then }),
-        },
-        action => return Some(Step { name, action, protocol, then }),
-    };
+    let Action::Answer(reply) = action else { return Some(Step { name, action, protocol, then }) };
+    let (reply, outcome) = answered(reply);
     count(shared, name, &reply, outcome);
     reply.write(protocol, output);
     None
@@ -350,11 +361,14 @@ async fn answer(shared: &Shared, action: Action, protocol: Protocol) -> (Reply, 
         // A transaction is not queued in another one.
         Action::Transaction(_) => (Reply::error("ERR MULTI calls can not be nested"), CommandOutcome::Error),
         Action::Reset(charges) => Box::pin(reset(shared, &charges)).await,
-        Action::Throttle(throttle) => throttled(throttle.carry_out(&shared.service).await),
+        Action::Throttle(throttle) => throttle::reply(throttle.carry_out(&shared.service).await.as_ref().copied()),
         Action::Check(request) => match shared.service.check(Front::Resp, &request).await {
-            Ok(verdict) => (check::answer(&verdict, protocol, &shared.service.seal), by_allowed(verdict.is_allowed())),
+            Ok(verdict) => {
+                let reply = check::answer(&verdict, protocol, &shared.service.seal);
+                (reply, CommandOutcome::by(verdict.is_allowed()))
+            }
             Err(CheckError::Cost(error)) => (check::bad_cost(&error), CommandOutcome::Error),
-            Err(CheckError::Overloaded(overloaded)) => (busy(&overloaded), CommandOutcome::Shed),
+            Err(CheckError::Overloaded(overloaded)) => (Reply::busy(&overloaded), CommandOutcome::Shed),
             Err(error) => (Reply::error(format!("ERR {error}")), CommandOutcome::Error),
         },
     }
@@ -363,18 +377,6 @@ async fn answer(shared: &Shared, action: Action, protocol: Protocol) -> (Reply, 
 fn answered(reply: Reply) -> (Reply, CommandOutcome) {
     let outcome = if matches!(reply, Reply::Error(_)) { CommandOutcome::Error } else { CommandOutcome::Ok };
     (reply, outcome)
-}
-
-fn throttled(decided: Result<Decision, StoreError>) -> (Reply, CommandOutcome) {
-    match decided {
-        Ok(decision) => (throttle::answer(&decision), by_allowed(decision.is_allowed())),
-        Err(StoreError::Overloaded(overloaded)) => (busy(&overloaded), CommandOutcome::Shed),
-        Err(error) => (throttle::failure(&error), CommandOutcome::Error),
-    }
-}
-
-fn by_allowed(is_allowed: bool) -> CommandOutcome {
-    if is_allowed { CommandOutcome::Allowed } else { CommandOutcome::Denied }
 }
 
 /// How many of the buckets were there.
@@ -387,9 +389,4 @@ async fn reset(shared: &Shared, charges: &[Charge]) -> (Reply, CommandOutcome) {
         }
     }
     (Reply::Integer(found), CommandOutcome::Ok)
-}
-
-/// Too many wait for a decision. As Redis says that it has no time.
-fn busy(overloaded: &Overloaded) -> Reply {
-    Reply::error(format!("BUSY {overloaded}"))
 }

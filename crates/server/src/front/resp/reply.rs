@@ -2,6 +2,8 @@
 
 use std::io::Write as _;
 
+use tollkeeper::Overloaded;
+
 /// The protocol version of a connection: RESP2 until it sends `HELLO 3`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Protocol {
@@ -54,6 +56,11 @@ impl Reply {
 
     pub(super) fn error(problem: impl Into<String>) -> Reply {
         Reply::Error(problem.into())
+    }
+
+    /// Too many wait for a decision. As Redis says that it has no time.
+    pub(super) fn busy(overloaded: &Overloaded) -> Reply {
+        Reply::error(format!("BUSY {overloaded}"))
     }
 
     /// In Redis' words.

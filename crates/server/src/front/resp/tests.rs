@@ -3,6 +3,7 @@
 mod abuse;
 mod check;
 mod throttle;
+mod together;
 
 use std::net::SocketAddr;
 use std::time::Duration;

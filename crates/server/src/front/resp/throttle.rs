@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tollkeeper::{Charge, Decision, FailurePolicy, Key, Outcome, Quota, Rule, Span, StoreError, Terms};
 
+use super::group::Group;
 use super::reply::{Reply, shown};
 use super::request::Word;
-use crate::metrics::Front;
+use crate::metrics::{CommandOutcome, Front};
 use crate::service::Service;
 
 /// A parsed command.
@@ -36,9 +37,9 @@ struct Used {
     /// The words that said so, unless they are long: to compare them is quicker than to read them again.
     written: Option<[Vec<u8>; 3]>,
     terms: Arc<Terms>,
-    /// A charge that was decided. The next one on these terms takes its place, without allocating, and without touching the
+    /// Charges that were decided. The next ones on these terms take their places, without allocating, and without touching the
     /// counters of the rule and of the terms, which all threads share.
-    spare: Option<Charge>,
+    spare: Vec<Charge>,
 }
 
 impl Used {
@@ -53,16 +54,14 @@ impl Used {
 
 impl Recent {
     /// The longest key whose memory is kept.
-    const LONGEST: usize = 1_024;
+    const LONGEST: usize = 256;
 
-    /// Keeps a charge for the next command.
-    pub(super) fn keep(&mut self, charge: Charge) {
-        let is_of = |used: &Used| charge.terms().is_some_and(|terms| Arc::ptr_eq(terms, &used.terms));
-        if charge.key.value.capacity() <= Recent::LONGEST
-            && let Some(used) = self.0.as_mut().filter(|used| is_of(used))
-        {
-            used.spare = Some(charge);
-        }
+    /// Keeps charges for the next commands.
+    pub(super) fn keep(&mut self, charges: impl Iterator<Item = Charge>) {
+        let Some(used) = &mut self.0 else { return };
+        let is_of = |charge: &Charge| charge.terms().is_some_and(|terms| Arc::ptr_eq(terms, &used.terms));
+        let fit = charges.filter(|charge| charge.key.value.capacity() <= Recent::LONGEST && is_of(charge));
+        used.spare.extend(fit.take(Group::MOST - used.spare.len()));
     }
 }
 
@@ -102,7 +101,7 @@ impl Quotas {
         // A quantity too large to count saturates, and can never pass.
         let cost = u32::try_from(quantity).unwrap_or(u32::MAX);
         let used = self.used(numbers, written, recent)?;
-        Ok(Throttle(match used.spare.take() {
+        Ok(Throttle(match used.spare.pop() {
             Some(mut charge) => {
                 write_bucket(key, &mut charge.key);
                 charge.with_cost(cost)
@@ -131,7 +130,7 @@ impl Quotas {
             None => {
                 let are_short = written.iter().all(|word| word.len() <= Used::LONGEST);
                 let written = are_short.then(|| written.map(|word| word.to_vec()));
-                recent.insert(Used { numbers, written, terms: self.terms(numbers)?, spare: None })
+                recent.insert(Used { numbers, written, terms: self.terms(numbers)?, spare: Vec::new() })
             }
         })
     }
@@ -236,32 +235,22 @@ fn cell_error(problem: &str) -> Reply {
 
 impl Throttle {
     pub(super) async fn carry_out(self, service: &Service) -> Result<Decision, StoreError> {
-        match self.carry_out_now(service) {
-            Ok((_, decided)) => decided,
-            Err(Throttle(charge)) => {
-                let peeked_at = peeked_at(&charge);
-                let decision = service.charge(Front::Resp, charge).await?;
-                Ok(peeked_at.map_or(decision, |quota| peeked(&quota, decision)))
-            }
-        }
-    }
-
-    /// The same at once, with the charge to be used again; the command itself, if the store is not in this process.
-    pub(super) fn carry_out_now(self, service: &Service) -> Result<(Charge, Result<Decision, StoreError>), Throttle> {
         let Throttle(charge) = self;
-        let peeked_at = peeked_at(&charge);
-        let (charge, decided) = service.charge_now(Front::Resp, charge).map_err(Throttle)?;
-        let decided = match peeked_at {
-            Some(quota) => decided.map(|decision| peeked(&quota, decision)),
-            None => decided,
-        };
-        Ok((charge, decided))
+        let peeked_at = (charge.cost == 0).then(|| *charge.quota());
+        let decision = service.charge(Front::Resp, charge).await?;
+        Ok(peeked_at.map_or(decision, |quota| peeked(&quota, decision)))
     }
 }
 
-/// The quota, if the charge only looks.
-fn peeked_at(charge: &Charge) -> Option<Quota> {
-    (charge.cost == 0).then(|| *charge.quota())
+impl From<Throttle> for Charge {
+    fn from(Throttle(charge): Throttle) -> Charge {
+        charge
+    }
+}
+
+/// What this charge's decision is for redis-cell.
+pub(super) fn as_redis_cell(charge: &Charge, decision: Decision) -> Decision {
+    if charge.cost == 0 { peeked(charge.quota(), decision) } else { decision }
 }
 
 /// For us a peek always passes. redis-cell reports it as limited if the bucket owes more than it holds, as it may
@@ -276,8 +265,17 @@ fn peeked(quota: &Quota, decision: Decision) -> Decision {
     Decision { outcome: Outcome::Denied { retry_after: Some(too_much) }, ..decision }
 }
 
+/// The reply to a command, and how it ended.
+pub(super) fn reply(decided: Result<Decision, &StoreError>) -> (Reply, CommandOutcome) {
+    match decided {
+        Ok(decision) => (answer(&decision), CommandOutcome::by(decision.is_allowed())),
+        Err(StoreError::Overloaded(overloaded)) => (Reply::busy(overloaded), CommandOutcome::Shed),
+        Err(error) => (failure(error), CommandOutcome::Error),
+    }
+}
+
 /// Limited, limit, remaining, seconds to wait or -1, seconds until the bucket is full.
-pub(super) fn answer(decision: &Decision) -> Reply {
+fn answer(decision: &Decision) -> Reply {
     // Rounded up: with 0 a caller would retry at once and be denied again.
     let seconds = |span: Span| span.as_secs_ceil() as i64;
     let retry_after = if decision.is_allowed() { None } else { decision.retry_after() };
@@ -292,7 +290,7 @@ pub(super) fn answer(decision: &Decision) -> Reply {
 }
 
 /// Why there is no decision, with Redis' error codes.
-pub(super) fn failure(error: &StoreError) -> Reply {
+fn failure(error: &StoreError) -> Reply {
     let code = if matches!(error, StoreError::Full { .. }) { "OOM" } else { "ERR" };
     Reply::error(format!("{code} {error}"))
 }

@@ -43,6 +43,8 @@ struct Lasting<K, V> {
     entries: HashMap<K, (V, Timestamp)>,
     /// The size at which expired entries are removed.
     sweep_at: usize,
+    /// When they were removed last.
+    swept: Timestamp,
 }
 
 impl Holds {
@@ -56,7 +58,7 @@ impl Holds {
     /// Starts tracking the refunds of a bucket and returns what was counted before; `None` when there are too many.
     pub(super) fn watch(&mut self, id: Id, lifetime: Duration, now: Timestamp) -> Option<u64> {
         self.refunded.sweep(now);
-        if self.refunded.entries.len() >= Holds::MOST_WATCHED && !self.refunded.entries.contains_key(&id) {
+        if !self.refunded.entries.contains_key(&id) && !self.refunded.has_room(Holds::MOST_WATCHED, now) {
             return None;
         }
         let (refunds, until) = self.refunded.entries.entry(id).or_default();
@@ -178,7 +180,7 @@ impl Records {
 
 impl<K, V> Default for Lasting<K, V> {
     fn default() -> Self {
-        Lasting { entries: HashMap::new(), sweep_at: 1_024 }
+        Lasting { entries: HashMap::new(), sweep_at: 1_024, swept: Timestamp::default() }
     }
 }
 
@@ -190,9 +192,18 @@ impl<K: Hash + Eq, V> Lasting<K, V> {
         }
     }
 
+    /// Whether there are fewer than `most`. A full map is not swept for each request that asks: that looks at all entries.
+    fn has_room(&mut self, most: usize, now: Timestamp) -> bool {
+        if self.entries.len() >= most && now >= self.swept + Span::SECOND {
+            self.sweep_now(now);
+        }
+        self.entries.len() < most
+    }
+
     fn sweep_now(&mut self, now: Timestamp) -> Vec<V> {
         let expired = self.entries.extract_if(|_, (_, until)| *until <= now).map(|(_, (value, _))| value).collect();
         self.sweep_at = (2 * self.entries.len()).max(1_024);
+        self.swept = now;
         expired
     }
 }
@@ -224,6 +235,22 @@ mod tests {
         for number in 500_000..510_000 {
             assert_eq!(keep(&mut holds, number, 10, &[Owner::Key("ann"), Owner::Peer("198.51.100.7")], 0), Ok(()));
         }
+    }
+
+    /// With half a million clients at a time the map was to be swept at more entries than it can have: once full, it was full for good,
+    /// and no other client ever got anything back.
+    #[test]
+    fn what_was_watched_makes_room_when_it_has_expired() {
+        let (mut holds, at) = (Holds::default(), Timestamp::from_micros);
+        let id = |number: usize| Id { tag: number as u64, place: 0 };
+        for number in 0..Holds::MOST_WATCHED {
+            assert_eq!(holds.watch(id(number), HOLD, at(0)), Some(0));
+        }
+        let another = id(Holds::MOST_WATCHED);
+        assert_eq!(holds.watch(another, HOLD, at(60_000_000 - 1)), None);
+        assert_eq!(holds.watch(id(0), HOLD, at(60_000_000 - 1)), Some(0), "known ones stay");
+        assert_eq!(holds.watch(another, HOLD, at(61_000_000)), Some(0));
+        assert_eq!(holds.refunded.entries.len(), 2);
     }
 
     /// 6,000 reservations with keys of 62 KB took a gigabyte.

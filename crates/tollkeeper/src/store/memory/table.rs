@@ -83,6 +83,8 @@ impl Table {
     /// 25 bytes per entry, of which 70 % are used when all keys are.
     pub(crate) const BYTES_PER_KEY: usize = 36;
 
+    /// How many keys of a batch are prefetched at once.
+    pub(crate) const BATCH: usize = 16;
     const USUAL_SHARDS: usize = 64;
     const KEYS_PER_SHARD: usize = 16_384;
     /// In a table with more shards than usual, they are up to this many times as large: moving one to the next level still takes a fraction of a

@@ -10,6 +10,7 @@
 //! cache at once; for everything else, a denial is checked again after at most a second.
 
 use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ use crate::store::memory::{Id, Secret};
 pub(super) struct Denials {
     secret: Secret,
     slots: Box<[Mutex<Option<Denial>>]>,
+    /// How often all were forgotten.
+    forgotten: AtomicU64,
 }
 
 struct Denial {
@@ -31,6 +34,8 @@ struct Denial {
     until: Instant,
     /// and known since.
     since: Instant,
+    /// What was counted in [`Denials::forgotten`] then.
+    forgotten: u64,
     decisions: Box<[Decision]>,
 }
 
@@ -53,7 +58,7 @@ impl Denials {
 
     pub(super) fn new() -> Denials {
         let slots = (0..Denials::SLOTS).map(|_| Mutex::new(None)).collect();
-        Denials { secret: Secret::random(), slots }
+        Denials { secret: Secret::random(), slots, forgotten: AtomicU64::new(0) }
     }
 
     pub(super) fn id(&self, charges: &[Charge]) -> Id {
@@ -63,7 +68,9 @@ impl Denials {
     /// The answer to a request that was denied before and still is.
     pub(super) fn recall(&self, id: Id, now: Instant) -> Option<Vec<(Decision, Source)>> {
         let slot = self.slot(id);
-        let denial = slot.as_ref().filter(|denial| denial.id == id && now < denial.until)?;
+        let forgotten = self.forgotten.load(Relaxed);
+        let is_true = |denial: &&Denial| denial.id == id && now < denial.until && denial.forgotten == forgotten;
+        let denial = slot.as_ref().filter(is_true)?;
         let elapsed = Span::from(now.saturating_duration_since(denial.since));
         let still = |decision: &Decision| {
             let outcome = match decision.outcome {
@@ -86,14 +93,14 @@ impl Denials {
         // Until the first of the denying rules no longer denies, so that each rule's answer stays true.
         let waits = decisions.iter().filter(|decision| !decision.is_allowed()).filter_map(Decision::retry_after);
         let wait = waits.min().map_or(Denials::LONGEST, |wait| wait.as_duration().min(Denials::LONGEST));
-        *self.slot(id) = Some(Denial { id, until: asked_at + wait, since: now, decisions: decisions.into() });
+        let (until, forgotten) = (asked_at + wait, self.forgotten.load(Relaxed));
+        *self.slot(id) = Some(Denial { id, until, since: now, forgotten, decisions: decisions.into() });
     }
 
-    /// A bucket was reset, and it is unknown which denials it had caused.
+    /// A bucket was reset or got something back, and it is unknown which denials it had caused. Where requests may not count, that is
+    /// after each of them, so it takes no time.
     pub(super) fn forget_all(&self) {
-        for slot in &self.slots {
-            *slot.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        }
+        self.forgotten.fetch_add(1, Relaxed);
     }
 
     fn slot(&self, id: Id) -> MutexGuard<'_, Option<Denial>> {
@@ -181,5 +188,7 @@ mod tests {
         denials.remember(id, std::slice::from_ref(&charge), &denied(&charge), now, now);
         denials.forget_all();
         assert!(denials.recall(id, now).is_none());
+        denials.remember(id, std::slice::from_ref(&charge), &denied(&charge), now, now);
+        assert!(denials.recall(id, now).is_some(), "denied again since");
     }
 }
