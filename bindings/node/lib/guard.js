@@ -157,7 +157,10 @@ class Guard {
   #watches;
 
   constructor(host, limit, options = {}) {
-    if (isOptions(limit)) [limit, options] = [limit.limit, limit];
+    if (isOptions(limit)) {
+      requireNoRequest(host, limit);
+      [limit, options] = [limit.limit, limit];
+    }
     checkOptions(host, options);
     const { by, name, attributes, exempt = [], cost = 1, address, countWhen, onDenied, limit: _, limiter, ...settings } = options;
     if ((limit === undefined) === (limiter === undefined)) {
@@ -288,6 +291,12 @@ class Guard {
 
 function push(known, name, value) {
   if (value !== undefined) known.push(name, value);
+}
+
+/** Refuses what a framework passes to the function itself, as in `app.use(rateLimit)`. */
+function requireNoRequest(host, options) {
+  if (options.rawHeaders === undefined && typeof options.req !== "object") return;
+  throw new UsageError(`${host.name} makes the middleware: call it with a limit, such as ${host.name}("100/min")`);
 }
 
 /** Refuses unknown options. */

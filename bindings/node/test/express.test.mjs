@@ -260,6 +260,18 @@ test("mistakes are reported when the middleware is made", () => {
   assert.throws(() => rateLimit("20/min", { ...shared, name: "same" }), /two different limits are called "same"/);
 });
 
+/** Each request was answered with "there is no option `_events`". */
+test("a middleware that was not called is told of", () =>
+  serving(
+    () => {
+      const app = express();
+      app.use(rateLimit);
+      app.use((error, request, response, next) => response.status(500).send(error.message));
+      return app.listen(0, "127.0.0.1");
+    },
+    async (url) => assert.match(await (await fetch(url)).text(), /rateLimit makes the middleware: call it with a limit, such as rateLimit\("100\/min"\)/),
+  ));
+
 test("require works too", () => {
   assert.equal(createRequire(import.meta.url)("tollkeeper/express").rateLimit, rateLimit);
 });
