@@ -85,13 +85,16 @@ struct Waiting {
 impl Queue {
     /// The most work per call, in keys: what the server computes without delaying others for long.
     const WORK: usize = 64;
+    /// The least work of a call beside another one. With less, calls would cost the server more; with more, a server and its callers
+    /// would take turns, and one of both would always be idle.
+    const WORK_BESIDE: usize = 16;
     /// The most requests per call. Equal ones cost the server nothing, but each is answered here.
     const REQUESTS: usize = 1_024;
 
     /// Adds a request.
     ///
-    /// A call starts when none is in flight. Beside another one only a full batch is sent, because smaller ones would
-    /// cost the server more per request; unless the server is distant, where waiting for a batch costs more than
+    /// A call starts when none is in flight. Beside another one only some work together is sent, because less would
+    /// cost the server more per request; unless the server is distant, where waiting for others costs more than
     /// that.
     pub(super) fn push(&self, pending: Pending, pace: Pace) -> Pushed {
         let mut waiting = self.waiting();
@@ -101,8 +104,8 @@ impl Queue {
         }
         waiting.work += work_beside(waiting.requests.back(), &pending);
         waiting.requests.push_back(pending);
-        let is_a_batch = waiting.work >= Self::WORK || waiting.requests.len() >= Self::REQUESTS;
-        let may_start = waiting.calls == 0 || (waiting.calls < pace.calls() && (is_a_batch || pace.is_far()));
+        let is_enough = waiting.work >= Self::WORK_BESIDE || waiting.requests.len() >= Self::REQUESTS;
+        let may_start = waiting.calls == 0 || (waiting.calls < pace.calls() && (is_enough || pace.is_far()));
         if !may_start {
             return Pushed::Waits;
         }
