@@ -7,7 +7,7 @@ use super::names::position;
 use super::request::Word;
 use super::session::Session;
 use super::shared::Shared;
-use super::throttle;
+use super::throttle::{self, Recent};
 use crate::metrics::{CommandOutcome, Front};
 use crate::service::Each;
 
@@ -33,8 +33,6 @@ impl Drop for Group {
 }
 
 impl Group {
-    /// How many are decided together.
-    pub(super) const MOST: usize = 16;
     /// The index of the command.
     const NAME: usize = 0;
 
@@ -54,7 +52,7 @@ impl Group {
         // What is wrong with a command is said where all others are understood.
         let Ok(throttle) = shared.quotas.understand(arguments, &mut session.recent) else { return false };
         self.0.charges.push(throttle.into());
-        if self.0.charges.len() == Group::MOST {
+        if self.0.charges.len() == Recent::MOST {
             self.decide(shared, session, output);
         }
         true

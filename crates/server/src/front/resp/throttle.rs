@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tollkeeper::{Charge, Decision, FailurePolicy, Key, Outcome, Quota, Rule, Span, StoreError, Terms};
 
-use super::group::Group;
 use super::reply::{Reply, shown};
 use super::request::Word;
 use crate::metrics::{CommandOutcome, Front};
@@ -53,6 +52,8 @@ impl Used {
 }
 
 impl Recent {
+    /// How many are kept: as many as are decided together.
+    pub(super) const MOST: usize = 16;
     /// The longest key whose memory is kept.
     const LONGEST: usize = 256;
 
@@ -61,7 +62,7 @@ impl Recent {
         let Some(used) = &mut self.0 else { return };
         let is_of = |charge: &Charge| charge.terms().is_some_and(|terms| Arc::ptr_eq(terms, &used.terms));
         let fit = charges.filter(|charge| charge.key.value.capacity() <= Recent::LONGEST && is_of(charge));
-        used.spare.extend(fit.take(Group::MOST - used.spare.len()));
+        used.spare.extend(fit.take(Recent::MOST - used.spare.len()));
     }
 }
 
