@@ -103,13 +103,20 @@ impl Keyed {
     /// Like [`check_many`](Keyed::check_many), appending the answers to `decisions`.
     pub fn check_many_into<K: Hash>(&self, keys: &[K], decisions: &mut Vec<Decision>) {
         for keys in keys.chunks(Table::BATCH) {
-            let read = self.clock.now();
+            let mut read = self.clock.now();
             let mut ids = [Id::default(); Table::BATCH];
             for (id, key) in ids.iter_mut().zip(keys) {
                 *id = self.table.id_of(key);
                 self.table.prefetch(*id);
             }
-            decisions.extend(ids[..keys.len()].iter().map(|id| self.charge(*id, 1, read)));
+            decisions.extend(ids[..keys.len()].iter().map(|id| {
+                self.table.charge_known_bucket(*id, &self.quota, 1, read).unwrap_or_else(|| {
+                    let decision = self.charge_slowly(*id, 1);
+                    // That was decided later than the clock was read, and nothing after it may be decided before.
+                    read = self.clock.now();
+                    decision
+                })
+            }));
         }
     }
 

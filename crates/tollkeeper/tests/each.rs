@@ -54,3 +54,20 @@ fn on_another_store_each_is_an_error() {
     assert!(matches!(&decided[..], [Err(StoreError::Unavailable { .. }), Err(StoreError::Unavailable { .. })]));
     assert_eq!(limiter.store_errors(), 2);
 }
+
+/// The clock was read once for all of them, and again for a key that was new. So those after it were decided before it, and the last of
+/// a burst was denied in more than half of all calls.
+#[test]
+fn a_whole_burst_of_a_new_key_passes() {
+    let limiter = Limiter::new(Policy::default(), MemoryStore::new());
+    let rule = Arc::new(Rule::new("one").key("{id}").limit("16/day").build().unwrap());
+    let mut decided = Vec::new();
+    for key in 0..2_000 {
+        let charge = Charge::new(rule.clone(), Key { variant: 0, value: key.to_string() }, 1);
+        limiter.charge_each_now(&vec![charge; 16], &mut decided);
+        for (nth, decided) in decided.drain(..).enumerate() {
+            let decision = decided.expect("there is room");
+            assert!(decision.is_allowed(), "request {nth} of key {key}: {decision:?}");
+        }
+    }
+}

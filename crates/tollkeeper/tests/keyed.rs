@@ -86,6 +86,17 @@ fn threads_admit_exactly_the_burst() {
     assert_eq!(total, 10_000);
 }
 
+/// The clock was read once for a batch, and again for a key that was new: the others of that key were decided before it, and the last of a
+/// burst was denied.
+#[test]
+fn a_whole_burst_of_a_new_key_passes_in_a_batch() {
+    let limiter = keyed(Quota::per_day(16)).unwrap();
+    for key in 0..2_000 {
+        let decisions = limiter.check_many(&[key; 16]);
+        assert!(decisions.iter().all(Decision::is_allowed), "key {key}: {decisions:?}");
+    }
+}
+
 proptest! {
     #[test]
     fn a_batch_is_answered_as_one_by_one(

@@ -160,24 +160,25 @@ impl MemoryStore {
         Ok(self.table.charge(self.table.place_of(charge.bucket()), charge.cost, &self.clock)?)
     }
 
-    /// Decides each charge by itself, in order: the same answers as one by one, but faster, because memory for several
-    /// buckets is fetched at once.
+    /// Decides each charge separately and in order. Faster than one call for each, because memory for several buckets is
+    /// fetched at once.
     pub(crate) fn charge_each(&self, charges: &[Charge], decided: &mut Vec<Result<Decision, StoreError>>) {
         for charges in charges.chunks(Table::BATCH) {
-            let read = self.clock.now();
+            let mut read = self.clock.now();
             let mut ids = [Id::default(); Table::BATCH];
             for (id, charge) in ids.iter_mut().zip(charges) {
                 *id = self.table.id_of_bucket(charge.rule.name(), &charge.key);
                 self.table.prefetch(*id);
             }
             decided.extend(charges.iter().zip(ids).map(|(charge, id)| {
-                match self.table.charge_known_bucket(id, charge.quota(), charge.cost, read) {
-                    Some(decision) => Ok(decision),
-                    None => {
-                        let place = Place { id, rule: charge.rule.name(), quota: charge.quota() };
-                        Ok(self.table.charge_slowly(place, charge.cost, Newcomer::Shares, &self.clock)?)
-                    }
+                if let Some(decision) = self.table.charge_known_bucket(id, charge.quota(), charge.cost, read) {
+                    return Ok(decision);
                 }
+                let place = Place { id, rule: charge.rule.name(), quota: charge.quota() };
+                let decided = self.table.charge_slowly(place, charge.cost, Newcomer::Shares, &self.clock);
+                // That was decided later than the clock was read, and nothing after it may be decided before.
+                read = self.clock.now();
+                Ok(decided?)
             }));
         }
     }
