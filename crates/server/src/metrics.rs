@@ -50,8 +50,7 @@ pub(crate) struct Metrics {
     rules: ArcSwap<RuleTable>,
     /// Held while a table is built: two built at once would each miss counts of the other.
     renewal: Mutex<()>,
-    /// What `CL.THROTTLE` decided.
-    /// Of rules that are in no file.
+    /// Of rules that are in no file, as that of `CL.THROTTLE`.
     built_in: Vec<RuleCounters>,
     check_duration: Histogram,
     responses: Responses,
@@ -92,10 +91,11 @@ impl Metrics {
         }
     }
 
-    /// Counts the decisions about one request, or about several that were decided together, and how long these took.
+    /// Counts the decisions about one request, or about several that were decided together, and how long these took: each its
+    /// share.
     pub(crate) fn record(&self, limiter: &Limiter, rows: &[Row], requests: usize, took: Duration) {
-        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        self.check_duration.observe_times(took, requests as u64);
+        let (took, requests) = (u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), requests as u64);
+        self.check_duration.observe_times(took / requests.max(1), requests);
         rows.iter().filter(|row| !row.is_unasked()).for_each(|row| self.without_store.count(row));
         let rules = self.rules.load();
         for rows in rows.chunk_by(|row, next| Arc::ptr_eq(&row.charge.rule, &next.charge.rule)) {

@@ -40,12 +40,20 @@ impl Request for WithoutAttributes {
     }
 }
 
-/// Charges that are decided each by itself, but together, and what was decided. Its memory can be used again.
+/// Charges of separate requests that are decided in one call, and the results. Kept, so that the memory is used again.
 #[derive(Debug, Default)]
 pub(crate) struct Each {
     pub(crate) charges: Vec<Charge>,
     decided: Vec<Result<Decision, StoreError>>,
     pub(crate) rows: Vec<Row>,
+}
+
+impl Each {
+    pub(crate) fn clear(&mut self) {
+        self.charges.clear();
+        self.decided.clear();
+        self.rows.clear();
+    }
 }
 
 /// The service behind every front.
@@ -178,11 +186,11 @@ impl Service {
             decided.into_iter().next().ok_or_else(nothing)
         });
         let (decision, source) = decided.inspect_err(|error| self.metrics.count_outcome(front, error))?;
-        self.charged(front, &[Row::decided(charge, decision, source)], started);
+        self.charged(front, &[Row::decided(charge, decision, source)], started.elapsed());
         Ok(decision)
     }
 
-    /// The same for each of these charges by itself, in order, at once, on a store in this process. These requests are not traced.
+    /// Decides each of these charges separately and in order, without waiting, on a store in this process. `answer` gets each result.
     pub(crate) fn charge_each_now(
         &self,
         front: Front,
@@ -191,6 +199,7 @@ impl Service {
     ) {
         let started = Instant::now();
         self.limiter.charge_each_now(charges, decided);
+        let took = started.elapsed();
         for (charge, decided) in charges.drain(..).zip(decided.drain(..)) {
             answer(&charge, &decided);
             match decided {
@@ -198,24 +207,27 @@ impl Service {
                 Err(error) => self.metrics.count_outcome(front, &error),
             }
         }
-        self.charged(front, rows, started);
+        self.charged(front, rows, took);
     }
 
     /// Each row is a request.
-    fn charged(&self, front: Front, rows: &[Row], started: Instant) {
+    fn charged(&self, front: Front, rows: &[Row], took: Duration) {
+        if rows.is_empty() {
+            // Without a decision; to be observed, it would be a request to which no rule applies.
+            return;
+        }
         let denied = rows.iter().filter(|row| !row.decision.is_allowed()).count();
         self.metrics.count_outcomes(front, Outcome::Allowed, rows.len() - denied);
         self.metrics.count_outcomes(front, Outcome::Denied, denied);
-        self.observe_rows(&WithoutAttributes, rows, rows.len(), started);
+        self.observe_rows(&WithoutAttributes, rows, rows.len(), took);
     }
 
     /// What every decision goes through: it is counted, added to the trace of its request, and noted with the client.
     fn observe(&self, request: &impl Request, verdict: &Verdict, started: Instant) {
-        self.observe_rows(request, verdict.rows(), 1, started);
+        self.observe_rows(request, verdict.rows(), 1, started.elapsed());
     }
 
-    fn observe_rows(&self, request: &impl Request, rows: &[Row], requests: usize, started: Instant) {
-        let took = started.elapsed();
+    fn observe_rows(&self, request: &impl Request, rows: &[Row], requests: usize, took: Duration) {
         self.metrics.record(&self.limiter, rows, requests, took);
         self.tracer.note_decision(self.limiter.store(), || Verdict::new(rows.to_vec()), took);
         self.observer.observe(&self.limiter, rows, request);

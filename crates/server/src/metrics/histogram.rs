@@ -56,8 +56,8 @@ impl Buckets {
     }
 }
 
-/// Adds 1 to each of these counters. The same counter several times in a row is changed once: every change takes the counter
-/// away from the other threads.
+/// Adds 1 to each of these counters. The same counter several times in a row is changed once, because threads have to hand over
+/// the cache line of a counter for each change.
 pub(super) fn count_each<'c>(counters: impl Iterator<Item = &'c AtomicU64>) {
     let mut row: Option<(&AtomicU64, u64)> = None;
     for counter in counters {

@@ -183,7 +183,10 @@ impl Connection {
     fn understand(&mut self, start: usize) -> Batch {
         let Connection { shared, session, input, output, words, .. } = self;
         let mut borrowed = again(std::mem::take(words));
-        let batch = understand(shared, session, (&input[..], start), output, &mut borrowed);
+        let mut group = Group::default();
+        let batch = understand(shared, session, (&input[..], start), output, &mut borrowed, &mut group);
+        // The steps are carried out after them.
+        group.decide(shared, session, output);
         if borrowed.capacity() <= Self::WORDS {
             *words = again(borrowed);
         }
@@ -237,20 +240,6 @@ fn again<'b>(mut words: Vec<Word<'_>>) -> Vec<Word<'b>> {
 
 /// The commands of the input from `start` on: see [`Connection::understand`].
 fn understand<'b>(
-    shared: &Shared,
-    session: &mut Session,
-    (input, start): (&'b [u8], usize),
-    output: &mut Vec<u8>,
-    words: &mut Vec<Word<'b>>,
-) -> Batch {
-    let mut group = Group::default();
-    let batch = understand_all(shared, session, (input, start), output, words, &mut group);
-    // The steps are carried out after them.
-    group.decide(shared, session, output);
-    batch
-}
-
-fn understand_all<'b>(
     shared: &Shared,
     session: &mut Session,
     (input, start): (&'b [u8], usize),

@@ -28,7 +28,10 @@ impl Default for Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        MEMORY.set(std::mem::take(&mut self.0));
+        let mut memory = std::mem::take(&mut self.0);
+        // After a panic there may be something left, which is not the next connection's.
+        memory.clear();
+        MEMORY.set(memory);
     }
 }
 

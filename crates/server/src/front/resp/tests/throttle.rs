@@ -178,6 +178,22 @@ async fn a_full_store_is_an_error_and_no_denial() {
     assert!(!answers.contains("*5 :1"), "no limit was reached");
 }
 
+/// Groups of such errors counted as requests that lack what the rules need: every fifth request was said to lack `path`.
+#[tokio::test]
+async fn an_error_is_no_request_without_a_rule() {
+    let rule = json!({"name": "login", "key": "{user}", "limit": "5/min", "when": {"path": "/login"}});
+    let gate = open(&[rule], 1, Limits::default(), None).await;
+    for batch in 0..20 {
+        gate.ask((0..1_000).map(|n| format!("CL.THROTTLE k{n} {} 1 60\r\n", batch * 1_000 + n)).collect::<String>())
+            .await;
+    }
+    gate.ask("TOLLKEEPER.CHECK user 42 path /other\r\n".repeat(30_000)).await;
+    let Service { observer, limiter, metrics, .. } = &*gate.service;
+    let report = serde_json::to_value(observer.report(limiter, metrics)).expect("JSON");
+    let finding = report["findings"].as_array().and_then(|all| all.iter().find(|finding| finding["kind"] == "no_rule"));
+    assert_eq!(finding.expect("30,000 of 50,000")["evidence"]["lacking"], json!([]));
+}
+
 #[tokio::test]
 async fn whoever_is_limited_is_in_the_audit_and_among_the_hot_keys() {
     let gate = gate().await;
