@@ -426,8 +426,9 @@ impl Limiter {
         decided
     }
 
-    /// Decides each of these charges by itself, in order, on a memory store, which never waits: the same answers as of
-    /// [`Limiter::charge`] one by one, but faster. They are appended to `decided`. On another store each is an error.
+    /// Decides each of these charges separately and in order, without waiting, and appends the results to `decided`. They are
+    /// those of one call to [`Limiter::charge`] for each, which would be slower. Only a memory store can do this: with another
+    /// store every result is an error.
     pub fn charge_each_now(&self, charges: &[Charge], decided: &mut Vec<Result<Decision, StoreError>>) {
         let before = decided.len();
         match self.store().as_memory() {

@@ -29,7 +29,7 @@ pub(super) struct Answered {
 /// Where a caller waits.
 pub(super) type Wait = oneshot::Receiver<Result<Answered, Refusal>>;
 
-/// Who waits for an answer.
+/// A caller that waits for an answer.
 #[derive(Debug)]
 pub(super) struct Waiter {
     answer: oneshot::Sender<Result<Answered, Refusal>>,

@@ -85,17 +85,16 @@ struct Waiting {
 impl Queue {
     /// The most work per call, in keys: what the server computes without delaying others for long.
     const WORK: usize = 64;
-    /// The least work of a call beside another one. With less, calls would cost the server more; with more, a server and its callers
-    /// would take turns, and one of both would always be idle.
+    /// How much work must wait before a second call starts beside the first. With less, requests would cost the server more. With
+    /// more, the server and its callers would take turns, and one of them would always be idle.
     const WORK_BESIDE: usize = 16;
     /// The most requests per call. Equal ones cost the server nothing, but each is answered here.
     const REQUESTS: usize = 1_024;
 
     /// Adds a request.
     ///
-    /// A call starts when none is in flight. Beside another one only some work together is sent, because less would
-    /// cost the server more per request; unless the server is distant, where waiting for others costs more than
-    /// that.
+    /// A call starts when none is in flight. Another one starts beside it when enough work waits; with a distant server at
+    /// once, because waiting there costs more than small calls.
     pub(super) fn push(&self, pending: Pending, pace: Pace) -> Pushed {
         let mut waiting = self.waiting();
         let now = pending.since;
@@ -166,10 +165,11 @@ impl Waiting {
                 turn.late.extend(self.requests.pop_front());
                 continue;
             }
-            work += work_beside(turn.batch.last(), next);
-            if !turn.batch.is_empty() && (work > Queue::WORK || turn.batch.len() == Queue::REQUESTS) {
+            let more = work_beside(turn.batch.last(), next);
+            if !turn.batch.is_empty() && (work + more > Queue::WORK || turn.batch.len() == Queue::REQUESTS) {
                 break;
             }
+            work += more;
             turn.batch.extend(self.requests.pop_front());
         }
         // If a run of equal requests was cut, its work counts as taken; the next batch recounts it.
