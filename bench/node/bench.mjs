@@ -160,7 +160,7 @@ function table(title, text, header, rows) {
   for (const row of rows) console.log(`| ${row.join(" | ")} |`);
 }
 
-const number = (us) => us.toFixed(Math.abs(us) < 10 ? 1 : 0);
+const number = (us) => us.toFixed(Math.abs(us) < 10 ? 1 : 0).replace(/^-(0\.0)$/, "$1");
 const signed = (us) => `${us < 0 ? "" : "+"}${number(us)}`;
 const cost = ({ low, median, high }) => `${number(median)} µs (${number(low)} to ${number(high)})`;
 const added = ({ low, median, high }) => `${signed(median)} µs (${signed(low)} to ${signed(high)})`;
@@ -253,7 +253,7 @@ const parts = {
     onRedis(
       startInside,
       "A hot key, in Express, on Redis",
-      `50 callers without a network, one user, nobody is denied. With \`lease: auto\` tokens are taken ahead of use. ${STAYS_HOT}`,
+      `50 callers without a network, one user, nobody is denied. With \`lease: auto\`, tokens are leased in advance. ${STAYS_HOT}`,
       [NONE, ...LEASING],
       HOT,
     ),

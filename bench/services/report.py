@@ -21,7 +21,7 @@ def page(measured, plan, peers, seconds):
     lines = [
         "# Tollkeeper beside its peers",
         "",
-        f"Measured on {today} by `./run bench --services`, in {seconds / 60:.0f} minutes, on {machine()}. Medians of {plan.rounds} rounds of "
+        f"Measured on {today} by `./run bench --services --rounds {plan.rounds} --seconds {plan.seconds:g}`, in {seconds / 60:.0f} minutes, on {machine()}. Medians of {plan.rounds} rounds of "
         f"{plan.seconds:g} s, in which the contestants take turns, and the lowest..highest.",
         "",
         WORK,

@@ -204,7 +204,7 @@ def main():
     root = pathlib.Path(__file__).resolve().parents[2]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default=root / "target/dist/tollkeeper", help="the service to measure (target/dist/tollkeeper)")
-    parser.add_argument("--quick", action="store_true", help="3 rounds of 1.2 s instead of 7 of 3 s: about 8 minutes")
+    parser.add_argument("--quick", action="store_true", help="3 rounds of 1.2 s instead of 7 of 3 s")
     parser.add_argument("--only", default="", metavar="TEXT", help="only paths whose names contain this")
     parser.add_argument("--out", default=root / "bench/services", metavar="FOLDER", help="where RESULTS.md and services.svg go")
     parser.add_argument("--peers", default=root / "target/peers", metavar="FOLDER", help="where peers are built and kept")

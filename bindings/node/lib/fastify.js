@@ -42,10 +42,10 @@ function rateLimit(app, options, done) {
 
 /** Refuses options of a limit that is missing: nobody would be limited. */
 function requireNoLimit(options, rest) {
-  if (typeof options !== "object") throw new ConfigError('rateLimit: options are an object such as { limit: "100/min" }');
+  if (typeof options !== "object") throw new ConfigError('rateLimit: options must be an object such as { limit: "100/min" }');
   checkOptions(HOST, rest);
   const own = ["attributes", "by", "name", "cost", "countWhen", "exempt", "onDenied"].find((name) => rest[name] !== undefined);
-  if (own !== undefined) throw new ConfigError(`rateLimit: \`${own}\` is for \`limit\`, which is missing; give it in the config of routes`);
+  if (own !== undefined) throw new ConfigError(`rateLimit: \`${own}\` needs a \`limit\`; add one, or set \`${own}\` in the config of routes`);
 }
 
 function onRoute(route, common, hooks) {

@@ -174,7 +174,7 @@ class Guard {
     }
     if (limiter === undefined) {
       if (attributes !== undefined) {
-        throw new UsageError("attributes: rules need them, and a limit has none; give a limiter with rules, and `by` for a key");
+        throw new UsageError("attributes: only for rules; pass `limiter` instead of a limit, or use `by` to set the key");
       }
       ({ limiter: this.limiter, about: this.#about } = limiterFor(limit, by, name, settings));
     } else {
@@ -296,7 +296,7 @@ function push(known, name, value) {
 /** Refuses what a framework passes to the function itself, as in `app.use(rateLimit)`. */
 function requireNoRequest(host, options) {
   if (options.rawHeaders === undefined && typeof options.req !== "object") return;
-  throw new UsageError(`${host.name} makes the middleware: call it with a limit, such as ${host.name}("100/min")`);
+  throw new UsageError(`${host.name} is not a middleware itself: call it with a limit, as in ${host.name}("100/min")`);
 }
 
 /** Refuses unknown options. */
@@ -339,7 +339,7 @@ function exemption(exempt, host) {
   const paths = new Set(exempt.filter((path) => !path.endsWith("/*")));
   for (const path of [...below, ...paths]) {
     // Otherwise it would never match.
-    if (path.includes("*")) throw new ConfigError(`exempt: a path may have a star only at its end, as in "/static/*"; give a function instead of "${path}"`);
+    if (path.includes("*")) throw new ConfigError(`exempt: "${path}": only a trailing /* is supported, as in "/static/*"; pass a function for other patterns`);
   }
   return (request) => {
     const target = host.target(request);

@@ -98,7 +98,7 @@ function RateLimit(limit, options) {
   };
 }
 
-/** Lets all requests of a controller or a handler pass; false on a handler limits it although its controller is skipped. */
+/** Exempts a controller or a handler from all limits; false on a handler limits it even if its controller is exempt. */
 function SkipRateLimit(skip = true) {
   return SetMetadata(SKIPPED, skip);
 }

@@ -52,8 +52,8 @@ function rulesOf(limit, by, name, when, identify) {
   return lines.map((line, index) => {
     if (typeof line === "function") {
       throw new UsageError(
-        "a limit cannot be a function: write a rule for each limit, and give `limiter` and `attributes`, a function that says which of " +
-          "them apply",
+        "a limit cannot be a function: write a rule for each limit, and pass `limiter` and `attributes`, a function that returns the " +
+          "attributes that the rules match",
       );
     }
     if (typeof line !== "string" && !(line instanceof Quota)) {

@@ -73,8 +73,8 @@ test("Fastify: a route may have two limits, one of them in its config", async ()
 test("Fastify: options without a limit are refused", async () => {
   for (const [options, message] of [
     [{ max: 100, timeWindow: "1 minute" }, /there is no option `max`; write the limit with its window/],
-    [{ by: "header.x-api-key" }, /`by` is for `limit`, which is missing; give it in the config of routes/],
-    ["100/min", /options are an object such as \{ limit: "100\/min" \}/],
+    [{ by: "header.x-api-key" }, /`by` needs a `limit`; add one, or set `by` in the config of routes/],
+    ["100/min", /options must be an object such as \{ limit: "100\/min" \}/],
   ]) {
     const app = Fastify();
     app.register(rateLimit, options);

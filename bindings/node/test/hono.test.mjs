@@ -89,7 +89,7 @@ test("Hono: a response of its own has limit headers, those of all layers", async
 });
 
 // A client that leaves is known by the signal of its request where there is no response of Node's.
-test("Hono: without Node's server, who goes away before the response is counted", async () => {
+test("Hono: without Node's server, a client that disconnects before the response is counted", async () => {
   const app = new Hono();
   const leaving = new AbortController();
   app.use(rateLimit("1/min", { by: "global", countWhen: () => false }));

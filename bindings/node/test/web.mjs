@@ -231,7 +231,7 @@ export function conforms(framework, listen) {
   });
 
   // Otherwise a guess would cost nothing: close the connection before it fails. It was given back when the handler ended after all.
-  it("who goes away before the response is counted, also if the handler goes on", async (t) => {
+  it("a client that disconnects before the response is counted, even if the handler goes on", async (t) => {
     let finish;
     const slow = new Promise((resolve) => (finish = resolve));
     const countWhen = counting(framework, () => false);

@@ -22,7 +22,7 @@ export interface RateLimitOptions<R = any, A extends any[] = any[]> extends Sett
    * before it is handled, and gets its charge back when the response does not count.
    */
   countWhen?: (...about: A) => MaybePromise<boolean>;
-  /** Answers a denied request; the status and the headers except the content type are set before. */
+  /** Answers a denied request; the status and all headers except `Content-Type` are already set. */
   onDenied?: (...args: any[]) => any;
 }
 
@@ -30,7 +30,7 @@ export interface RateLimitOptions<R = any, A extends any[] = any[]> extends Sett
 export interface LimiterOptions<R = any, A extends any[] = any[]> {
   limiter: Limiter;
   by?: (request: R) => MaybePromise<KeyLike>;
-  /** What the rules need to know of a request, such as the plan of its customer: `(request) => ({ plan: request.user?.plan })`. */
+  /** Returns attributes that the rules use, such as the customer's plan: `(request) => ({ plan: request.user?.plan })`. */
   attributes?: (request: R) => MaybePromise<Attributes>;
   exempt?: RateLimitOptions<R>["exempt"];
   cost?: RateLimitOptions<R>["cost"];

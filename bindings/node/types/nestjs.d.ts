@@ -18,7 +18,7 @@ export class RateLimitGuard implements CanActivate {
 /** Limits a controller or a handler: `@RateLimit("5/min")`. */
 export function RateLimit(limit: LimitLike, options?: RateLimitOptions<any, Handled>): ClassDecorator & MethodDecorator;
 
-/** Lets all requests of a controller or a handler pass; false on a handler limits it although its controller is skipped. */
+/** Exempts a controller or a handler from all limits; false on a handler limits it even if its controller is exempt. */
 export function SkipRateLimit(skip?: boolean): ClassDecorator & MethodDecorator;
 
 /** A denied request, for exception filters. */

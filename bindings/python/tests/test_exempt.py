@@ -48,7 +48,7 @@ def test_all_that_is_below_a_path() -> None:
     app.wsgi_app = WsgiMiddleware(app.wsgi_app, limit="1/min", exempt=["/static/*"])  # type: ignore[method-assign]
     assert codes(app.test_client(), ["/static/a", "/static/b", "/other", "/other"]) == [404, 404, 200, 429]
     for path in ("*.js", "/static*", "/a/*/b", "/a/*/*"):
-        with pytest.raises(ConfigError, match="may have a star only at its end, as in '/static/"):
+        with pytest.raises(ConfigError, match="is supported, as in '/static/"):
             starlette(limit="1/min", exempt=[path]).get("/")
 
 
@@ -195,7 +195,7 @@ def test_the_application_may_say_who_the_user_is() -> None:
 
 def test_mistakes_are_named() -> None:
     limiter = Limiter.from_rules(PLANS)
-    with pytest.raises(UsageError, match="attributes: rules need them, and a limit has none"):
+    with pytest.raises(UsageError, match="attributes: only for rules; pass limiter= instead of a limit"):
         starlette(limit="1/min", attributes=lambda scope: {}).get("/")
     with pytest.raises(ConfigError, match="attributes: must be a function"):
         starlette(limiter=limiter, attributes={"plan": "pro"}).get("/")
@@ -242,7 +242,7 @@ def test_a_limit_is_not_put_on_what_it_cannot_limit() -> None:
     blueprint = Blueprint("api", __name__)
     with pytest.raises(UsageError, match="write blueprint.before_request"):
         limit("1/min")(blueprint)  # type: ignore[type-var]
-    with pytest.raises(UsageError, match="a limit is put on a view, not on <class .*MethodView"):
+    with pytest.raises(UsageError, match="decorates a view function, not <class .*MethodView"):
         limit("1/min")(MethodView)
     blueprint.before_request(limit("1/min", name="all")(lambda: None))
     for path in ("/a", "/b"):

@@ -157,7 +157,7 @@ def test_quotas() -> None:
         ("ten/s", "not a whole number"),
         ("10/s bust 20", "only burst, by, algorithm, hold, timezone and anchor_day"),
         ("10/s algorithm leaky", "is not one of token_bucket"),
-        ("5 per minute", "the unit follows a slash, as in 5/min"),
+        ("5 per minute", "write a slash before the unit, as in 5/min"),
     ],
 )
 def test_errors_say_what_to_do(text: str, words: str) -> None:

@@ -45,7 +45,7 @@ impl FromStr for Shorthand {
         let limit =
             limit.ok_or_else(|| LimitError::new("does not start with a limit; write for example 100/min burst 20"))?;
         if limit.split_once('/').is_some_and(|(_, period)| period.contains([';', ','])) {
-            let problem = "several limits are a list of texts, such as 10/min and 100/h; a text has one";
+            let problem = "contains several limits; pass a list of strings, such as [\"10/min\", \"100/h\"]";
             return Err(LimitError::new(format!("{limit:?}: {problem}")));
         }
         let mut parts: BTreeMap<&str, &str> = BTreeMap::new();
@@ -80,8 +80,8 @@ impl FromStr for Shorthand {
 fn misplaced(word: &str, limit: &str) -> LimitError {
     let lacks_unit = limit.contains('/') && limit.ends_with(|last: char| last.is_ascii_digit());
     LimitError::new(match word {
-        "per" => format!("{word:?}: the unit follows a slash, as in {limit}/min"),
-        _ if lacks_unit => format!("{word:?}: the unit follows without a space, as in {limit}min"),
+        "per" => format!("{word:?}: write a slash before the unit, as in {limit}/min"),
+        _ if lacks_unit => format!("{word:?}: write the unit without a space, as in {limit}min"),
         _ => format!("{word:?}: only burst, by, algorithm, hold, timezone and anchor_day may follow a limit"),
     })
 }
@@ -218,10 +218,10 @@ mod tests {
         assert!(error("by ip").contains("does not start with a limit"));
         assert!(error("10/s bust 20").contains("\"bust\": only burst, by, algorithm, hold"));
         // As slowapi, flask-limiter and limits write them: the answer was which words may follow a limit.
-        assert!(error("5 per minute").contains("\"per\": the unit follows a slash, as in 5/min"));
-        assert!(error("5/15 minutes").contains("\"minutes\": the unit follows without a space, as in 5/15min"));
+        assert!(error("5 per minute").contains("\"per\": write a slash before the unit, as in 5/min"));
+        assert!(error("5/15 minutes").contains("\"minutes\": write the unit without a space, as in 5/15min"));
         for text in ["10/minute;100/hour", "10/minute; 100/hour", "10/min, 100/h"] {
-            assert!(error(text).contains("several limits are a list of texts, such as 10/min and 100/h"), "{text}");
+            assert!(error(text).contains("contains several limits; pass a list of strings"), "{text}");
         }
         assert!(error("10/s burst").contains("burst: needs a value"));
         assert!(error("10/s burst by ip").contains("burst: needs a value"));

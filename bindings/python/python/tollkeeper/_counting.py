@@ -1,6 +1,6 @@
 """Which responses count. A request is charged before it is handled, so that many at the same time cannot pass together; if its
-response does not count, the charge is given back before the response is sent. Whoever goes away before there is a response has
-been counted."""
+response does not count, the charge is given back before the response is sent. A client that disconnects before there is a
+response has been counted."""
 
 from __future__ import annotations
 

@@ -33,5 +33,5 @@ def exemption(exempt: Any) -> Paths | Callable[[Any], Any] | None:
     for path in paths:
         # Otherwise it would never match.
         if "*" in (path[:-1] if path.endswith("/*") else path):
-            raise ConfigError(f"exempt: {path!r} may have a star only at its end, as in '/static/*'; give a function for others")
+            raise ConfigError(f"exempt: {path!r}: only a trailing /* is supported, as in '/static/*'; pass a function for other patterns")
     return Paths(paths) if paths else None

@@ -37,10 +37,10 @@ class Middleware(Generic[_App, _Request]):
     :param limiter: a ``Limiter`` with rules of its own, instead of ``limit``.
     :param name: the name of the limit in headers and in the store.
     :param store: ``"memory:"`` (each process counts separately) or ``"redis://..."`` (all count together).
-    :param attributes: what rules of ``limiter`` need to know of a request, such as the plan of its customer: a function of the scope or
-        environment that returns a mapping; it may be async in ASGI.
-    :param address: a function of the scope or environment that returns the address of the peer where the server has none, as on a Unix
-        socket.
+    :param attributes: a function of the scope or environment that returns a mapping of attributes for the rules of ``limiter``, such as
+        the customer's plan; it may be async in ASGI.
+    :param address: a function of the scope or environment that returns the client's address, or None to use the server's; needed
+        behind a Unix socket, for example.
     :param exempt: paths that are not limited, such as ``/healthz`` or ``/static/*``, or a function of the scope or environment; it may
         be async in ASGI.
     :param cost: what a request costs, or a function of the scope or environment; it may be async in ASGI.
@@ -101,7 +101,7 @@ class Middleware(Generic[_App, _Request]):
         if limiter is None:
             assert limit is not None
             if attributes is not None:
-                raise UsageError("attributes: rules need them, and a limit has none; pass limiter= with rules, and by= for a key")
+                raise UsageError("attributes: only for rules; pass limiter= instead of a limit, or use by= to set the key")
             limiter = Limiter.from_rules(rules_of(limit, by, name, identify=identify), store=store, **settings)
             if not store.startswith("memory:"):
                 self._warn_of_namesake(limiter, (store, namespace, name))
@@ -123,7 +123,7 @@ class Middleware(Generic[_App, _Request]):
         other = _on_servers.get(place)
         if other is not None and other.limiter.rules != limiter.rules:
             name = place[-1]
-            message = f"two different limits on one store are called {name!r}, so they count together; give one of them another name="
+            message = f"two different limits on one store are called {name!r}, so they share one count; give one of them another name="
             warnings.warn(message, TollkeeperWarning, stacklevel=3)
         _on_servers[place] = self
 

@@ -24,7 +24,7 @@ class Limits:
     """Limits for routes, with their store and settings: ``limit = Limits(store="redis://...")``, then ``@limit("5/min")``.
 
     Each route has its own count; a limit with a ``name`` is shared by all routes that use that name. In a shared store the
-    routes' own names are used, so that all processes share the same limits. Tests may set ``enabled`` to False: then no route is limited.
+    routes' own names are used, so that all processes share the same limits. Set ``enabled`` to False in tests to limit no route.
     """
 
     def __init__(self, *, store: str = "memory:", enabled: bool = True, address: AddressOf = None, **settings: Any) -> None:
@@ -133,7 +133,7 @@ class RouteLimit:
 def require_view(view: Any, instead: str) -> None:
     """Refuses what cannot be decorated: a blueprint, or a class, would not be limited."""
     if not callable(view) or isinstance(view, type):
-        raise UsageError(f"a limit is put on a view, not on {view!r}; write {instead}")
+        raise UsageError(f"@limit(...) decorates a view function, not {view!r}; use {instead}")
 
 
 def unrouted(view: Callable[..., Any]) -> str:

@@ -25,8 +25,8 @@ def lines(limit: LimitLike) -> list[str | Quota]:
         return list(limit)
     if callable(limit):
         raise ConfigError(
-            "limit: cannot be a function; write a rule for each limit and give the middleware limiter= and attributes=, a function "
-            "that says which of them apply"
+            "limit: cannot be a function; write a rule for each limit, and pass limiter= and attributes=, a function that returns "
+            "the attributes that the rules match, to the middleware"
         )
     raise ConfigError(f'limit: must be a line such as "100/min burst 20", a Quota or a list of them, not {limit!r}')
 

@@ -210,7 +210,7 @@ def _configured() -> _Site:
 @sync_and_async_middleware
 def RateLimitMiddleware(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
     """Limits all requests by ``settings.TOLLKEEPER``: ``limit`` and ``by``, ``rules``, ``file`` or ``limiter``; ``exempt``, ``cost``,
-    ``count_when``, ``on_denied``, ``attributes``, ``enabled``, and the settings of ``Limiter.from_rules``. For limits by ``user`` put it
+    ``count_when``, ``on_denied``, ``attributes``, ``address``, ``enabled``, and the settings of ``Limiter.from_rules``. For limits by ``user`` put it
     behind ``AuthenticationMiddleware``."""
     site = _configured()
     limiter = site.limiter
@@ -284,7 +284,7 @@ def _question(
     """The limiter, what is known of a request, and its key and cost, which an async function may have yet to find."""
     if not hasattr(request, "META"):
         raise UsageError(
-            f"a view gets a request, not {request!r}; put a limit on a method with @method_decorator(limit(...)), or on its class with "
+            f"expected a request, not {request!r}; decorate a method with @method_decorator(limit(...)), or its class with "
             'name="dispatch"'
         )
     match = request.resolver_match
