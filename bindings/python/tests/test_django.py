@@ -335,7 +335,7 @@ def test_some_requests_of_a_view_and_views_that_are_classes() -> None:
         def get(self, _request: HttpRequest) -> HttpResponse:
             return HttpResponse("read")
 
-    with pytest.raises(UsageError, match="put a limit on a method with @method_decorator"):
+    with pytest.raises(UsageError, match="decorate a method with @method_decorator"):
         Wrong.as_view()(RequestFactory().get("/"))
     for view in (Limits()("1/min", exempt=is_reading)(home), Form.as_view()):
         requests = RequestFactory()

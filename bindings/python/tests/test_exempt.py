@@ -240,7 +240,7 @@ def test_a_limit_is_not_put_on_what_it_cannot_limit() -> None:
     failed without a word of what to write."""
     app, limit = Flask(__name__), flask.Limits()
     blueprint = Blueprint("api", __name__)
-    with pytest.raises(UsageError, match="write blueprint.before_request"):
+    with pytest.raises(UsageError, match="use blueprint.before_request"):
         limit("1/min")(blueprint)  # type: ignore[type-var]
     with pytest.raises(UsageError, match="decorates a view function, not <class .*MethodView"):
         limit("1/min")(MethodView)
@@ -269,7 +269,7 @@ def test_limits_that_count_together_by_mistake_are_warned_of(redis_server: Redis
         warnings.simplefilter("error")
         kept = [make(limit="9/min", **shared), make(limit="9/min", **shared), make(limit="5/min", name="login", **shared)]
         kept += [make(limit="5/min", store=redis_server.url, namespace=f"{namespace}-2"), make(limit="5/min"), make(limit="6/min")]
-    with pytest.warns(TollkeeperWarning, match="two different limits on one store are called 'requests', so they count together"):
+    with pytest.warns(TollkeeperWarning, match="two different limits on one store are called 'requests', so they share one count"):
         kept.append(make(limit="5/min", **shared))
 
 
