@@ -5,6 +5,8 @@
 
 mod heads;
 mod stall;
+#[cfg(target_os = "linux")]
+mod turns;
 mod visitors;
 mod workers;
 

@@ -12,6 +12,9 @@ use std::thread;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
+#[cfg(target_os = "linux")]
+use super::turns::take_turns;
+
 /// Threads that serve connections. They end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Workers(Box<[Worker]>);
@@ -56,7 +59,11 @@ impl Worker {
         // A busy runtime asks the system after so many polls of tasks what else can be read. Nobody else serves what waits for that,
         // and one poll can move a large piece of a body.
         const POLLS: u32 = 16;
-        let runtime = Builder::new_current_thread().enable_all().event_interval(POLLS).build()?;
+        let mut runtime = Builder::new_current_thread();
+        runtime.enable_all().event_interval(POLLS);
+        #[cfg(target_os = "linux")]
+        take_turns(&mut runtime);
+        let runtime = runtime.build()?;
         let (handle, (stop, stopped)) = (runtime.handle().clone(), oneshot::channel::<()>());
         thread::Builder::new().name(format!("tollkeeper-{number}")).spawn(move || {
             // Nothing is ever sent: it ends when the sender is dropped.
