@@ -109,14 +109,18 @@ impl Keyed {
                 *id = self.table.id_of(key);
                 self.table.prefetch(*id);
             }
-            decisions.extend(ids[..keys.len()].iter().map(|id| {
-                self.table.charge_known_bucket(*id, &self.quota, 1, read).unwrap_or_else(|| {
-                    let decision = self.charge_slowly(*id, 1);
-                    // That was decided later than the clock was read, and nothing after it may be decided before.
-                    read = self.clock.now();
-                    decision
-                })
-            }));
+            decisions.reserve(keys.len());
+            for id in &ids[..keys.len()] {
+                // The two paths do not join: see `Table::charge`.
+                match self.table.charge_known_bucket(*id, &self.quota, 1, read) {
+                    Some(decision) => decisions.push(decision),
+                    None => {
+                        decisions.push(self.charge_slowly(*id, 1));
+                        // That was decided later than the clock was read, and nothing after it may be decided before.
+                        read = self.clock.now();
+                    }
+                }
+            }
         }
     }
 

@@ -170,16 +170,19 @@ impl MemoryStore {
                 *id = self.table.id_of_bucket(charge.rule.name(), &charge.key);
                 self.table.prefetch(*id);
             }
-            decided.extend(charges.iter().zip(ids).map(|(charge, id)| {
+            decided.reserve(charges.len());
+            for (charge, id) in charges.iter().zip(ids) {
+                // The two paths do not join: see `Table::charge`.
                 if let Some(decision) = self.table.charge_known_bucket(id, charge.quota(), charge.cost, read) {
-                    return Ok(decision);
+                    decided.push(Ok(decision));
+                    continue;
                 }
                 let place = Place { id, rule: charge.rule.name(), quota: charge.quota() };
-                let decided = self.table.charge_slowly(place, charge.cost, Newcomer::Shares, &self.clock);
+                let charged = self.table.charge_slowly(place, charge.cost, Newcomer::Shares, &self.clock);
+                decided.push(charged.map_err(StoreError::from));
                 // That was decided later than the clock was read, and nothing after it may be decided before.
                 read = self.clock.now();
-                Ok(decided?)
-            }));
+            }
         }
     }
 
