@@ -319,7 +319,6 @@ impl Evidence {
     fn stopped(&self) -> &'static str {
         match self.mode {
             Enforcement::Annotate => "annotated",
-            Enforcement::Quota => "turned away",
             _ => "denied",
         }
     }
@@ -375,6 +374,20 @@ mod tests {
             ["0 %", "under 1 %", "under 1 %", "1 %", "38 %", "97 %", "99 %", "over 99 %", "over 99 %", "100 %"];
         assert_eq!(shown, expected);
     }
+
+    /// Another limit for a rule with `mode: quota` "would have turned away nobody", in words of its own.
+    #[test]
+    fn what_another_limit_would_have_done_has_one_word() {
+        for (mode, done) in
+            [(Enforcement::Enforce, "denied"), (Enforcement::Quota, "denied"), (Enforcement::Annotate, "annotated")]
+        {
+            let (limit, written) = ("9/min".to_string(), "9/min".to_string());
+            let enough = Enough { limit, burst: None, written, times: 3.0, share_of_keys_denied: 0.0 };
+            let evidence = Evidence { mode, enough: Some(enough), exact: true, ..Evidence::default() };
+            assert_eq!(evidence.would_do(), format!("; 9/min would have {done} nobody"));
+        }
+    }
+
     /// "100 % of all keys were denied: neither a few keys nor all of them", it said when most keys, but not nearly all, retried
     /// without waiting.
     #[test]
