@@ -1,13 +1,17 @@
 //! What the Redis store decides without a call: cached denials, leased tokens, and each instance's share while the
 //! server is unreachable.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tollkeeper::{
     Ahead, Algorithm, Descriptor, Exception, ExceptionKind, FailurePolicy, Limiter, Policy, RedisOptions, RedisStore,
     RuleSpec, Source, Store,
 };
+use tollkeeper_testkit::Distance;
 use tollkeeper_testkit::store::{Kind, Server};
 
 async fn connect(server: &Server) -> RedisStore {
@@ -159,6 +163,23 @@ async fn resets_and_new_rules_end_remembered_denials() {
     assert!(!ask(&limiter, "a").await.1);
     limiter.replace_policy(Policy::new([window("2/day")]).unwrap());
     assert_eq!(ask(&limiter, "a").await, (Source::Store, true), "one more is allowed now");
+}
+
+/// The answer to a request came after a reset that followed it, and the key was denied for up to a second more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_denial_from_before_a_reset_is_not_remembered_after_it() {
+    let server = Server::start(Kind::Redis7);
+    // So far away that no answer comes at once.
+    let distance = Distance::to(server.port(), Duration::from_millis(30));
+    let options = RedisOptions { deadline: Duration::from_secs(2), ..RedisOptions::default() };
+    let store = RedisStore::connect(&distance.url(), options).await.unwrap();
+    let limiter = Limiter::new(Policy::new([rule("r", "1/h")]).unwrap(), store);
+    assert_eq!(ask(&limiter, "a").await, (Source::Store, true));
+    let mut early = pin!(ask(&limiter, "a"));
+    assert!(poll_fn(|context| Poll::Ready(early.as_mut().poll(context))).await.is_pending());
+    assert!(limiter.reset("r", &"a".into()).await.unwrap().unwrap());
+    assert_eq!(early.await, (Source::Store, false));
+    assert_eq!(ask(&limiter, "a").await, (Source::Store, true));
 }
 
 /// Most requests are decided locally; leased tokens are counted, and returned when they are no longer needed.

@@ -288,14 +288,14 @@ impl RedisStore {
         let Some(Ahead { denials, .. }) = &self.0.ahead else {
             return Ok(from(Source::Store, self.0.decide(charges, Ask::Charge).await?.decisions));
         };
-        let id = denials.id(charges);
-        if let Some(decisions) = denials.recall(id, Instant::now()) {
+        let question = denials.question(charges);
+        if let Some(decisions) = denials.recall(question, Instant::now()) {
             return Ok(decisions);
         }
         let (decided, asked_at) = self.0.charge(charges).await?;
         let decisions: Vec<Decision> = decided.iter().map(|(decision, _)| *decision).collect();
         if is_denied(charges.iter().zip(&decisions)) {
-            denials.remember(id, charges, &decisions, asked_at, Instant::now());
+            denials.remember(question, charges, &decisions, asked_at, Instant::now());
         }
         Ok(decided)
     }
@@ -308,7 +308,7 @@ impl RedisStore {
         let Ahead { denials, leases } = self.0.ahead.as_ref()?;
         let now = Instant::now();
         // What was taken ahead may be spent, whatever was denied before.
-        self.0.spend_held(leases, charges, now).or_else(|| denials.recall(denials.id(charges), now))
+        self.0.spend_held(leases, charges, now).or_else(|| denials.recall(denials.question(charges), now))
     }
 
     /// The bucket's answer to a request of cost 1, without changing it: `remaining` does not include that request.

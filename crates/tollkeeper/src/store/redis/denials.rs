@@ -34,9 +34,17 @@ struct Denial {
     until: Instant,
     /// and known since.
     since: Instant,
-    /// What was counted in [`Denials::forgotten`] then.
+    /// What was counted in [`Denials::forgotten`] when it was asked for.
     forgotten: u64,
     decisions: Box<[Decision]>,
+}
+
+/// A request before it is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Question {
+    id: Id,
+    /// What was counted in [`Denials::forgotten`]: a denial may be decided before a reset and be answered after it.
+    forgotten: u64,
 }
 
 /// The parts of a request that matter to its decision.
@@ -61,14 +69,14 @@ impl Denials {
         Denials { secret: Secret::random(), slots, forgotten: AtomicU64::new(0) }
     }
 
-    pub(super) fn id(&self, charges: &[Charge]) -> Id {
-        self.secret.key(&Request(charges))
+    pub(super) fn question(&self, charges: &[Charge]) -> Question {
+        Question { id: self.secret.key(&Request(charges)), forgotten: self.forgotten.load(Relaxed) }
     }
 
     /// The answer to a request that was denied before and still is.
-    pub(super) fn recall(&self, id: Id, now: Instant) -> Option<Vec<(Decision, Source)>> {
+    pub(super) fn recall(&self, question: Question, now: Instant) -> Option<Vec<(Decision, Source)>> {
+        let Question { id, forgotten } = question;
         let slot = self.slot(id);
-        let forgotten = self.forgotten.load(Relaxed);
         let is_true = |denial: &&Denial| denial.id == id && now < denial.until && denial.forgotten == forgotten;
         let denial = slot.as_ref().filter(is_true)?;
         let elapsed = Span::from(now.saturating_duration_since(denial.since));
@@ -85,7 +93,14 @@ impl Denials {
     }
 
     /// Caches a denial that was asked for at `asked_at` and is known `now`.
-    pub(super) fn remember(&self, id: Id, charges: &[Charge], decisions: &[Decision], asked_at: Instant, now: Instant) {
+    pub(super) fn remember(
+        &self,
+        question: Question,
+        charges: &[Charge],
+        decisions: &[Decision],
+        asked_at: Instant,
+        now: Instant,
+    ) {
         // A slot can be released at any time.
         if charges.iter().any(|charge| charge.quota().algorithm() == Algorithm::Concurrency) {
             return;
@@ -93,7 +108,7 @@ impl Denials {
         // Until the first of the denying rules no longer denies, so that each rule's answer stays true.
         let waits = decisions.iter().filter(|decision| !decision.is_allowed()).filter_map(Decision::retry_after);
         let wait = waits.min().map_or(Denials::LONGEST, |wait| wait.as_duration().min(Denials::LONGEST));
-        let (until, forgotten) = (asked_at + wait, self.forgotten.load(Relaxed));
+        let (Question { id, forgotten }, until) = (question, asked_at + wait);
         *self.slot(id) = Some(Denial { id, until, since: now, forgotten, decisions: decisions.into() });
     }
 
@@ -134,11 +149,11 @@ mod tests {
     #[test]
     fn a_denial_is_true_until_its_wait_is_over_and_shows_what_is_left() {
         let (denials, charge) = (Denials::new(), charge("10/s", Algorithm::TokenBucket, "a", 1));
-        let id = denials.id(std::slice::from_ref(&charge));
+        let question = denials.question(std::slice::from_ref(&charge));
         let (asked, ms) = (Instant::now(), Duration::from_millis);
-        denials.remember(id, std::slice::from_ref(&charge), &denied(&charge), asked, asked + ms(5));
+        denials.remember(question, std::slice::from_ref(&charge), &denied(&charge), asked, asked + ms(5));
         let wait =
-            |at| denials.recall(id, at).map(|decisions| decisions[0].0.retry_after().expect("it passes one day"));
+            |at| denials.recall(question, at).map(|decisions| decisions[0].0.retry_after().expect("it passes one day"));
         assert_eq!(wait(asked + ms(5)), Some(Span::from_micros(100_000)));
         assert_eq!(wait(asked + ms(65)), Some(Span::from_micros(40_000)));
         assert_eq!(wait(asked + ms(99)), Some(Span::from_micros(6_000)), "counted from when the answer came");
@@ -149,46 +164,49 @@ mod tests {
     fn nothing_is_remembered_for_longer_than_a_second() {
         for (limit, cost) in [("1/day", 1), ("1/s", 2)] {
             let (denials, charge) = (Denials::new(), charge(limit, Algorithm::TokenBucket, "a", cost));
-            let id = denials.id(std::slice::from_ref(&charge));
+            let question = denials.question(std::slice::from_ref(&charge));
             let now = Instant::now();
-            denials.remember(id, std::slice::from_ref(&charge), &denied(&charge), now, now);
-            assert!(denials.recall(id, now + Duration::from_millis(999)).is_some());
-            assert!(denials.recall(id, now + Duration::from_secs(1)).is_none());
+            denials.remember(question, std::slice::from_ref(&charge), &denied(&charge), now, now);
+            assert!(denials.recall(question, now + Duration::from_millis(999)).is_some());
+            assert!(denials.recall(question, now + Duration::from_secs(1)).is_none());
         }
     }
 
     #[test]
     fn slots_that_may_be_released_are_not_remembered() {
         let (denials, charge) = (Denials::new(), charge("1", Algorithm::Concurrency, "a", 1));
-        let (id, now) = (denials.id(std::slice::from_ref(&charge)), Instant::now());
-        denials.remember(id, std::slice::from_ref(&charge), &denied(&charge), now, now);
-        assert!(denials.recall(id, now).is_none());
+        let (question, now) = (denials.question(std::slice::from_ref(&charge)), Instant::now());
+        denials.remember(question, std::slice::from_ref(&charge), &denied(&charge), now, now);
+        assert!(denials.recall(question, now).is_none());
     }
 
     #[test]
     fn another_key_cost_or_quota_is_another_request() {
         let denials = Denials::new();
-        let ids = [
+        let questions = [
             charge("1/s", Algorithm::TokenBucket, "a", 1),
             charge("1/s", Algorithm::TokenBucket, "b", 1),
             charge("1/s", Algorithm::TokenBucket, "a", 2),
             charge("2/s", Algorithm::TokenBucket, "a", 1),
             charge("1/s", Algorithm::FixedWindow, "a", 1),
         ]
-        .map(|charge| denials.id(std::slice::from_ref(&charge)));
-        for (index, id) in ids.iter().enumerate() {
-            assert!(!ids[..index].contains(id));
+        .map(|charge| denials.question(std::slice::from_ref(&charge)));
+        for (index, question) in questions.iter().enumerate() {
+            assert!(!questions[..index].contains(question));
         }
     }
 
     #[test]
     fn a_reset_forgets() {
         let (denials, charge) = (Denials::new(), charge("1/s", Algorithm::TokenBucket, "a", 1));
-        let (id, now) = (denials.id(std::slice::from_ref(&charge)), Instant::now());
-        denials.remember(id, std::slice::from_ref(&charge), &denied(&charge), now, now);
+        let (question, now) = (denials.question(std::slice::from_ref(&charge)), Instant::now());
+        denials.remember(question, std::slice::from_ref(&charge), &denied(&charge), now, now);
         denials.forget_all();
-        assert!(denials.recall(id, now).is_none());
-        denials.remember(id, std::slice::from_ref(&charge), &denied(&charge), now, now);
-        assert!(denials.recall(id, now).is_some(), "denied again since");
+        let again = denials.question(std::slice::from_ref(&charge));
+        assert!(denials.recall(again, now).is_none());
+        denials.remember(question, std::slice::from_ref(&charge), &denied(&charge), now, now);
+        assert!(denials.recall(again, now).is_none(), "asked before");
+        denials.remember(again, std::slice::from_ref(&charge), &denied(&charge), now, now);
+        assert!(denials.recall(again, now).is_some(), "denied again since");
     }
 }
