@@ -91,9 +91,8 @@ pub struct Settled {
     pub charge: Charge,
     /// The estimate that was charged.
     pub reserved: u32,
-    /// How much of it was refunded. This may be less than was not used: what a bucket has refilled in the meantime, and what
-    /// other settlements gave back while this estimate was charged, is not refunded again. A token that was refilled in part
-    /// counts as refunded.
+    /// How much of it was refunded. This may be less than was not used: what a bucket has refilled in the meantime is not refunded
+    /// again, nor what a reset gave back. A token that was refilled in part counts as refunded.
     pub refunded: u32,
     /// The bucket's state now: `remaining` and `reset_after` as for a peek.
     pub decision: Decision,

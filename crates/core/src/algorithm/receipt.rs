@@ -28,7 +28,8 @@ pub struct Receipt {
     /// Where it was booked: when it was charged, or the start of the window in which it counts. For the lease of a
     /// bucket: when the bucket was full again after it.
     pub at: Timestamp,
-    /// Distinguishes log entries of one microsecond. For the lease of a bucket: the fraction of a microsecond.
+    /// Distinguishes log entries of one microsecond. For a bucket: how many tokens were used after it, so that its charges of one
+    /// microsecond have an order; 0 if that is not known. For the lease of a bucket: the fraction of a microsecond.
     pub nth: u32,
     /// Refunded only if the bucket has not been charged since: see [`Lease`](super::Lease).
     pub is_lease: bool,
@@ -60,6 +61,7 @@ impl Receipt {
             Change::Replace(State::Window(window)) => (window.start, 0),
             Change::Replace(State::Counter(counter)) => (counter.start, 0),
             Change::Record { entry, .. } => (entry.hold.at, entry.hold.nth),
+            Change::Replace(State::Bucket(_)) => (now, decision.limit - decision.remaining),
             _ => (now, 0),
         };
         let after = if let Change::Replace(State::Bucket(bucket)) = change { Some(*bucket) } else { None };

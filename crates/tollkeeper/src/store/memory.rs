@@ -42,7 +42,7 @@ pub(crate) use table::{Newcomer, Table};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tollkeeper_core::{Algorithm, BucketRef, Charge, Decision, Hold, Source, Timestamp};
+use tollkeeper_core::{Algorithm, BucketRef, Charge, Decision, Hold, Source};
 
 use super::error::StoreError;
 use super::held::{Held, Owner, Reserved};
@@ -219,22 +219,23 @@ impl MemoryStore {
         let (place, mut holds) = (self.table.place_of(bucket), self.holds());
         let is_back = self.table.refund(place, cost, &self.clock);
         if is_back {
-            // Which charges these were is unknown, so count them as the earliest.
-            holds.count(place.id, Timestamp::default(), cost);
+            holds.count_of_any(place.id, cost);
         }
         is_back
     }
 
     /// Decides as [`MemoryStore::charge`] does, so that the charges can be corrected.
     pub(crate) fn reserve(&self, charges: &[Charge], hold: Duration) -> Result<Reserved, StoreError> {
-        let now = self.clock.now();
+        // Until it is charged: what is refunded from then on has come since.
+        let (mut holds, now) = (self.holds(), self.clock.now());
         let watch = |charge: &Charge| match charge.quota().algorithm() {
             // A slot is released, and cannot be released twice.
             Algorithm::Concurrency => Some(0),
-            _ => self.holds().watch(self.id(charge.bucket()), 2 * hold, now),
+            _ => holds.watch(self.id(charge.bucket()), 2 * hold, now),
         };
         let refunded: Vec<Option<u64>> = charges.iter().map(watch).collect();
         let (decisions, receipts) = self.table.reserve_all(charges, &self.clock)?;
+        drop(holds);
         let held = charges.iter().zip(receipts.into_iter().chain(std::iter::repeat(None))).zip(refunded);
         let held = held.map(|((charge, receipt), refunded)| Held::of(charge, receipt?, refunded).into()).collect();
         let decisions = decisions.into_iter().map(|decision| (decision, Source::Store)).collect();
@@ -247,9 +248,9 @@ impl MemoryStore {
         let mut holds = self.holds();
         let mut settle = |(held, cost): &(Held, u32)| {
             let place = self.table.place_of(held.charge.bucket());
-            let refunded = holds.since(place.id, held.receipt.at, held.refunded);
+            let refunded = holds.since(place.id, held);
             let back = self.table.settle(place, held.receipt, *cost, refunded, &self.clock);
-            holds.count(place.id, held.receipt.at, back.counted);
+            holds.count(place.id, held, back.counted);
             back.refunded
         };
         held.iter().map(&mut settle).collect()

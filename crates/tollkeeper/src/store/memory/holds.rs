@@ -7,7 +7,7 @@ use std::time::Duration;
 use tollkeeper_core::{Refunds, Span, Timestamp};
 
 use super::identity::Id;
-use crate::store::held::Owner;
+use crate::store::held::{Held, Owner};
 
 /// Behind one lock: settling is rare compared to deciding.
 #[derive(Debug, Default)]
@@ -66,15 +66,22 @@ impl Holds {
         Some(refunds.total())
     }
 
-    /// The refunds of earlier charges since a charge of this moment.
-    pub(super) fn since(&self, id: Id, charged: Timestamp, before: u64) -> u64 {
-        self.refunded.entries.get(&id).map_or(0, |(refunds, _)| refunds.since(charged, before))
+    /// The refunds of earlier charges since this one.
+    pub(super) fn since(&self, id: Id, held: &Held) -> u64 {
+        self.refunded.entries.get(&id).map_or(0, |(refunds, _)| refunds.since(held.receipt, held.refunded))
     }
 
-    /// Counts a refund of a charge of this moment, if the key is tracked.
-    pub(super) fn count(&mut self, id: Id, charged: Timestamp, back: u32) {
+    /// Counts a refund of a charge, if the key is tracked.
+    pub(super) fn count(&mut self, id: Id, held: &Held, back: u32) {
         if let Some((refunds, _)) = self.refunded.entries.get_mut(&id).filter(|_| back > 0) {
-            refunds.add(charged, back.into());
+            refunds.add(held.receipt, held.refunded, back.into());
+        }
+    }
+
+    /// Counts a refund of which it is not known which charges it is of.
+    pub(super) fn count_of_any(&mut self, id: Id, back: u32) {
+        if let Some((refunds, _)) = self.refunded.entries.get_mut(&id) {
+            refunds.add_of_any(back.into());
         }
     }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use tollkeeper_core::{Charge, Decision, Enforcement, Receipt, is_denied};
 
-use super::batch::Ask;
+use super::batch::{Ask, Booked};
 use super::callers::Answered;
 use super::instant::Instant;
 use super::node::Refusal;
@@ -64,7 +64,7 @@ impl Shared {
     }
 
     /// Peeks first, then charges, and refunds if others were faster.
-    pub(super) async fn decide_across(self: Arc<Self>, mut parts: Vec<Part>) -> Result<Decided, StoreError> {
+    pub(super) async fn decide_across(self: Arc<Self>, mut parts: Vec<Part>, ask: Ask) -> Result<Decided, StoreError> {
         let alternatives = Alternatives::across(&mut parts);
         let peeked = self.ask_all(&parts, Ask::Peek).await;
         if let Some(error) = unreachable(&parts, &peeked) {
@@ -75,7 +75,8 @@ impl Shared {
             return Ok(put_together(&parts, &peeked));
         }
         // Always awaited: what was charged must be known, to be refunded.
-        let reserved = self.ask_all(&parts, Ask::Reserve).await;
+        let ask = if ask == Ask::Estimate { ask } else { Ask::Reserve };
+        let reserved = self.ask_all(&parts, ask).await;
         let failed = unreachable(&parts, &reserved);
         let charged = |part: &Part, answer: &Answered| !is_denied(part.charges.iter().zip(&answer.answer.decisions));
         let is_whole =
@@ -109,8 +110,10 @@ impl Shared {
         let mut answers = Vec::with_capacity(parts.len());
         for (part, wait) in parts.iter().zip(waits) {
             answers.push(match self.answered(wait).await {
-                // The slot is migrating: a single key is always on one node.
+                // The slot is migrating: a single key is always on one node. What was refunded to it may be on another, so nothing
+                // of an estimate will be.
                 Err(Refusal::TryAgain) if part.charges.len() == 1 => {
+                    let ask = if ask == Ask::Estimate { Ask::Reserve } else { ask };
                     self.ask_alone(part.slot, ask, part.charges.clone()).await
                 }
                 other => other,
@@ -168,8 +171,8 @@ fn unreachable(parts: &[Part], answers: &[Result<Answered, Refusal>]) -> Option<
 }
 
 fn receipts(part: &Part, answer: &Answered) -> Vec<(Charge, Receipt)> {
-    let taken = part.charges.iter().zip(&answer.answer.receipts);
-    taken.filter_map(|(charge, receipt)| Some((charge.clone(), (*receipt)?))).collect()
+    let booked = part.charges.iter().zip(&answer.answer.booked);
+    booked.filter_map(|(charge, booked)| Some((charge.clone(), booked.as_ref()?.receipt))).collect()
 }
 
 fn denied<'p>(parts: &'p [Part], answers: &'p [Answered]) -> impl Iterator<Item = bool> + 'p {
@@ -229,14 +232,14 @@ pub(super) fn without_alternatives(charges: Vec<Charge>) -> Vec<Charge> {
 
 /// In the order of the request.
 fn put_together(parts: &[Part], answers: &[Answered]) -> Decided {
-    let mut all: Vec<(usize, Decision, Option<Receipt>)> = Vec::new();
+    let mut all: Vec<(usize, Decision, Option<Booked>)> = Vec::new();
     for (part, answer) in parts.iter().zip(answers) {
-        let receipts = answer.answer.receipts.iter().copied().chain(std::iter::repeat(None));
-        let decided = part.positions.iter().zip(&answer.answer.decisions).zip(receipts);
-        all.extend(decided.map(|((position, decision), receipt)| (*position, *decision, receipt)));
+        let booked = answer.answer.booked.iter().copied().chain(std::iter::repeat(None));
+        let decided = part.positions.iter().zip(&answer.answer.decisions).zip(booked);
+        all.extend(decided.map(|((position, decision), booked)| (*position, *decision, booked)));
     }
     all.sort_by_key(|(position, ..)| *position);
     let asked_at = answers.iter().map(|answer| answer.asked_at).min().unwrap_or_else(Instant::now);
-    let (decisions, receipts) = all.into_iter().map(|(_, decision, receipt)| (decision, receipt)).unzip();
-    Decided { decisions, receipts, asked_at }
+    let (decisions, booked) = all.into_iter().map(|(_, decision, booked)| (decision, booked)).unzip();
+    Decided { decisions, booked, asked_at }
 }

@@ -10,15 +10,20 @@ use std::sync::Arc;
 
 use redis::Value;
 use tollkeeper_core::{
-    Change, Charge, Decision, Enforcement, Lease, Quota, Receipt, Refill, State, Timestamp, decide, decide_all,
-    is_denied,
+    Algorithm, Change, Charge, Decision, Enforcement, Lease, Quota, Receipt, Refill, State, Timestamp, decide,
+    decide_all, is_denied,
 };
 
 use super::script::{At, CHARGE, CHARGE_BUCKETS, CHARGE_ONE, CHARGE_RUN, Call, Quotas, Script};
-use super::stored::{NAMESPACE, read_log, read_string, state_key};
+use super::stored::{NAMESPACE, read_log, read_refunded, read_string, refunded_key, state_key};
 
 /// Added to the number of a quota whose rule denies only together with others of its kind.
 const ALTERNATIVE: i64 = 1 << 20;
+
+/// Whether refunds of a charge are counted. A slot is released, and cannot be released twice.
+pub(super) fn counts_refunds(charge: &Charge) -> bool {
+    charge.quota().algorithm() != Algorithm::Concurrency
+}
 
 /// Requests that are decided in one call.
 #[derive(Debug)]
@@ -26,8 +31,9 @@ pub(super) struct Batch {
     /// The prefix of all keys.
     namespace: Arc<str>,
     entries: Vec<Requests>,
-    /// Keys of strings and of logs, each in the order of first use.
+    /// Keys of states that are strings, of what was refunded, and of logs, each in the order of first use.
     strings: Vec<Arc<str>>,
+    refunds: Vec<Arc<str>>,
     logs: Vec<Arc<str>>,
     places: HashMap<Arc<str>, Place>,
     quotas: Quotas,
@@ -42,6 +48,8 @@ pub(super) enum Ask {
     Charge,
     /// The same, with receipts: the request is also charged elsewhere, where it may be denied.
     Reserve,
+    /// The same, with what was refunded before: the cost is an estimate, which will be corrected.
+    Estimate,
     /// Whether it would pass. Nothing is charged.
     Peek,
     /// As many of the requested tokens as there are, to be spent later.
@@ -53,10 +61,18 @@ pub(super) enum Ask {
 pub(super) struct RequestAnswer {
     /// One per charge.
     pub(super) decisions: Vec<Decision>,
-    /// For [`Ask::Reserve`]: the receipt of each charge that took something.
-    pub(super) receipts: Vec<Option<Receipt>>,
+    /// For [`Ask::Reserve`] and [`Ask::Estimate`]: what was booked for each charge, if anything.
+    pub(super) booked: Vec<Option<Booked>>,
     /// For [`Ask::Lease`]: the tokens, if there were any.
     pub(super) lease: Option<Lease>,
+}
+
+/// A charge that took something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Booked {
+    pub(super) receipt: Receipt,
+    /// For [`Ask::Estimate`]: how much had been refunded to the key, if that is tracked.
+    pub(super) refunded: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -67,12 +83,13 @@ struct Requests {
     count: u32,
 }
 
-/// Where a state is among the keys, and the quota for it.
+/// Where a state is among the keys, the quota for it, and where its refunds are if an estimate has to know them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     is_log: bool,
     index: usize,
     quota: usize,
+    refunds: Option<usize>,
 }
 
 impl Default for Batch {
@@ -88,6 +105,7 @@ impl Batch {
             namespace,
             entries: Vec::new(),
             strings: Vec::new(),
+            refunds: Vec::new(),
             logs: Vec::new(),
             places: HashMap::new(),
             quotas: Quotas::default(),
@@ -110,24 +128,34 @@ impl Batch {
         if !self.places.is_empty() && keys.iter().zip(&charges).any(is_other) {
             return Err(charges);
         }
-        let places = keys.into_iter().zip(&charges).map(|(key, charge)| self.place(key, charge.quota())).collect();
+        let places = keys.into_iter().zip(&charges).map(|(key, charge)| self.place(key, charge, ask)).collect();
         let entry = Requests { ask, charges, places, count };
         self.is_run = self.is_run && self.entries.last().is_none_or(|last| last.is_followed_by(&entry));
         self.entries.push(entry);
         Ok(())
     }
 
-    fn place(&mut self, key: Arc<str>, quota: &Quota) -> Place {
-        match self.places.entry(key) {
-            Entry::Occupied(known) => *known.get(),
+    fn place(&mut self, key: Arc<str>, charge: &Charge, ask: Ask) -> Place {
+        let quota = charge.quota();
+        let place = match self.places.entry(key) {
+            Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
                 let is_log = quota.algorithm().keeps_log();
                 let keys = if is_log { &mut self.logs } else { &mut self.strings };
-                let place = Place { is_log, index: keys.len(), quota: self.quotas.position(quota) - 1 };
+                let quota = self.quotas.position(quota) - 1;
+                let place = Place { is_log, index: keys.len(), quota, refunds: None };
                 keys.push(new.key().clone());
-                *new.insert(place)
+                new.insert(place)
             }
+        };
+        if ask != Ask::Estimate {
+            return Place { refunds: None, ..*place };
         }
+        if place.refunds.is_none() && counts_refunds(charge) {
+            place.refunds = Some(self.refunds.len());
+            self.refunds.push(refunded_key(&self.namespace, charge.rule.name(), &charge.key).into());
+        }
+        *place
     }
 
     /// Which charges of each entry are to keys of these numbers, as the script counts them: from 1 on.
@@ -160,7 +188,8 @@ impl Batch {
         if let Some((count, charge, refill)) = self.only_run() {
             return Call::run(self.strings.clone(), count, charge.quota(), refill, charge.cost, when);
         }
-        let mut numbers = vec![self.strings.len() as i64];
+        // To the script, what was refunded is a state that no request is charged to: it reads it, and does nothing with it.
+        let mut numbers = vec![(self.strings.len() + self.refunds.len()) as i64];
         self.quotas.write(&mut numbers, when);
         for run in self.entries.chunk_by(|one, next| one.is_followed_by(next)) {
             let Requests { ask, charges, places, count } = &run[0];
@@ -184,17 +213,20 @@ impl Batch {
                 }
             }
         }
-        let keys = self.strings.iter().chain(&self.logs).cloned().collect();
+        let keys = self.strings.iter().chain(&self.refunds).chain(&self.logs).cloned().collect();
         Call::of_numbers(keys, &numbers, when)
     }
 
     fn position(&self, place: Place) -> usize {
-        if place.is_log { self.strings.len() + place.index } else { place.index }
+        if place.is_log { self.strings.len() + self.refunds.len() + place.index } else { place.index }
     }
 
-    /// The only charge of the batch, if it is to a bucket and may pass.
+    /// The only charge of the batch, if it is to a bucket and may pass, and there is nothing else to read.
     fn only_bucket(&self) -> Option<(&Charge, Refill)> {
         let [only @ Requests { count: 1, .. }] = self.entries.as_slice() else { return None };
+        if !self.refunds.is_empty() {
+            return None;
+        }
         let (charge, _) = only.as_one()?;
         Some((charge, charge.quota().refill()?))
     }
@@ -202,7 +234,8 @@ impl Batch {
     /// The first charge, and how many there are for each key, if all differ only in their key: several keys of one bucket in
     /// which a token takes whole microseconds.
     fn only_run(&self) -> Option<(u32, &Charge, Refill)> {
-        if !self.is_run || self.strings.len() < 2 || self.strings.len() != self.entries.len() {
+        let is_run = self.is_run && self.refunds.is_empty();
+        if !is_run || self.strings.len() < 2 || self.strings.len() != self.entries.len() {
             return None;
         }
         let first = self.entries.first()?;
@@ -227,7 +260,7 @@ impl Batch {
     pub(super) fn reply(&self, value: Value) -> Result<Reply, ReplyError> {
         let shape = |value: &dyn std::fmt::Debug| ReplyError::Shape(format!("{value:?}"));
         let Value::Array(mut states) = value else { return Err(shape(&value)) };
-        let keys = self.strings.len() + self.logs.len();
+        let keys = self.strings.len() + self.refunds.len() + self.logs.len();
         if states.len() <= keys {
             return Err(shape(&states));
         }
@@ -257,14 +290,17 @@ impl Batch {
 
     /// The answer to every request of every entry, in the order in which they were added. A lease has one answer.
     pub(super) fn answer(&self, reply: &Reply) -> Result<Vec<RequestAnswer>, ReplyError> {
+        let (strings, logs) = (self.strings.len(), self.strings.len() + self.refunds.len());
         let stored = reply.states.iter().enumerate();
         let mut states: Vec<State> = stored
             .map(|(index, state)| match state {
-                Some(bytes) if index < self.strings.len() => read_string(bytes),
-                Some(bytes) => read_log(bytes),
-                None => State::Fresh,
+                Some(bytes) if index < strings => read_string(bytes),
+                Some(bytes) if index >= logs => read_log(bytes),
+                _ => State::Fresh,
             })
             .collect();
+        let refunded: Vec<Option<u64>> =
+            reply.states[strings..logs].iter().map(|counted| counted.as_deref().map(read_refunded)).collect();
         let mut answers = Vec::with_capacity(self.entries.len());
         for (position, (entry, granted)) in self.entries.iter().zip(&reply.granted).enumerate() {
             let passed = match entry.as_one() {
@@ -279,7 +315,9 @@ impl Batch {
                 _ => {
                     let positions: Vec<usize> = entry.places.iter().map(|place| self.position(*place)).collect();
                     match entry.ask {
-                        Ask::Charge | Ask::Reserve => entry.replay(&positions, &mut states, reply.now, &mut answers),
+                        Ask::Charge | Ask::Reserve | Ask::Estimate => {
+                            entry.replay(&positions, &mut states, &refunded, reply.now, &mut answers)
+                        }
                         Ask::Peek => entry.peek(&positions, &mut states, reply.now, &mut answers),
                         Ask::Lease => entry.lease(*granted, &mut states[positions[0]], reply.now, &mut answers),
                     }
@@ -316,6 +354,7 @@ impl Requests {
         &self,
         positions: &[usize],
         states: &mut [State],
+        refunded: &[Option<u64>],
         now: Timestamp,
         answers: &mut Vec<RequestAnswer>,
     ) -> u32 {
@@ -337,16 +376,18 @@ impl Requests {
             } else {
                 decisions
             };
-            let mut receipts = Vec::new();
-            if self.ask == Ask::Reserve && !is_denied {
-                let taken = self.charges.iter().zip(&decisions).zip(&changes);
-                receipts
-                    .extend(taken.map(|((charge, decision), change)| Receipt::of(charge.cost, decision, change, now)));
+            let mut booked = Vec::new();
+            if matches!(self.ask, Ask::Reserve | Ask::Estimate) && !is_denied {
+                let decided = self.charges.iter().zip(&self.places).zip(&decisions).zip(&changes);
+                booked.extend(decided.map(|(((charge, place), decision), change)| {
+                    let receipt = Receipt::of(charge.cost, decision, change, now)?;
+                    Some(Booked { receipt, refunded: place.refunds.and_then(|place| refunded[place]) })
+                }));
             }
             for (position, change) in positions.iter().zip(changes) {
                 states[*position].apply(change);
             }
-            let answer = RequestAnswer { decisions, receipts, lease: None };
+            let answer = RequestAnswer { decisions, booked, lease: None };
             if is_denied {
                 // Once one is denied, the rest are denied alike.
                 answers.resize(all, answer);
@@ -363,7 +404,7 @@ impl Requests {
     fn peek(&self, positions: &[usize], states: &mut [State], now: Timestamp, answers: &mut Vec<RequestAnswer>) -> u32 {
         let mut copy: Vec<State> = positions.iter().map(|position| states[*position].clone()).collect();
         let own: Vec<usize> = (0..positions.len()).collect();
-        let passed = self.replay(&own, &mut copy, now, answers);
+        let passed = self.replay(&own, &mut copy, &[], now, answers);
         for (charge, position) in self.charges.iter().zip(positions) {
             let (decision, change) = decide(charge.quota(), charge.cost, &states[*position], now);
             if !decision.is_allowed() {
@@ -383,7 +424,7 @@ impl Requests {
         // If it was denied altogether, it may have repaired a clock jump.
         let change = if granted > 0 { change } else { decide(quota, 1, state, now).1 };
         state.apply(change);
-        answers.push(RequestAnswer { decisions: vec![decision], receipts: Vec::new(), lease });
+        answers.push(RequestAnswer { decisions: vec![decision], booked: Vec::new(), lease });
         passed
     }
 }

@@ -19,18 +19,18 @@ use super::stored::state_key;
 use crate::store::error::StoreError;
 
 impl Shared {
-    /// Decides in the store: charged, or reserved. The caller needs no deadline of its own: both the wait for a call
+    /// Decides in the store: charged, or charged as an estimate. The caller needs no deadline of its own: both the wait for a call
     /// and the wait for its reply are bounded.
     pub(super) async fn decide(self: &Arc<Self>, charges: &[Charge], ask: Ask) -> Result<Decided, StoreError> {
         if charges.is_empty() {
-            return Ok(Decided { decisions: Vec::new(), receipts: Vec::new(), asked_at: Instant::now() });
+            return Ok(Decided { decisions: Vec::new(), booked: Vec::new(), asked_at: Instant::now() });
         }
         let place = self.overload.enter()?;
         let slot = self.slot(&charges[0]);
         let is_one = charges.iter().all(|charge| self.slot(charge) == slot);
         // What most requests do not need is boxed: every request has room for the rest, and is moved with it.
         if !is_one {
-            return Box::pin(self.spawn_across(self.parts(charges))).await;
+            return Box::pin(self.spawn_across(self.parts(charges), ask)).await;
         }
         let asked = if place.is_alone() && self.nodes.is_callable_here() {
             Box::pin(self.ask_here(slot, ask, charges)).await
@@ -38,18 +38,18 @@ impl Shared {
             self.answered(self.submit(slot, ask, charges.to_vec(), 1)).await
         };
         match asked {
-            Ok(Answered { answer: RequestAnswer { decisions, receipts, .. }, asked_at, .. }) => {
-                Ok(Decided { decisions, receipts, asked_at })
+            Ok(Answered { answer: RequestAnswer { decisions, booked, .. }, asked_at, .. }) => {
+                Ok(Decided { decisions, booked, asked_at })
             }
             // Its keys are migrating to another node, and each is on one of the two.
-            Err(Refusal::TryAgain) => Box::pin(self.spawn_across(self.single_parts(charges))).await,
+            Err(Refusal::TryAgain) => Box::pin(self.spawn_across(self.single_parts(charges), ask)).await,
             Err(refusal) => Err(refusal.into()),
         }
     }
 
     /// In a task of its own: the caller may give up, and what was reserved must still be refunded.
-    pub(super) async fn spawn_across(self: &Arc<Self>, parts: Vec<Part>) -> Result<Decided, StoreError> {
-        self.io.run(Arc::clone(self).decide_across(parts)).await?
+    async fn spawn_across(self: &Arc<Self>, parts: Vec<Part>, ask: Ask) -> Result<Decided, StoreError> {
+        self.io.run(Arc::clone(self).decide_across(parts, ask)).await?
     }
 
     pub(super) fn slot(&self, charge: &Charge) -> Slot {

@@ -1,15 +1,16 @@
 //! Estimates that are settled later, and the small records for finding them.
 //!
-//! The refund of a bucket is bounded by all of its refunds since the charge (see `State::settle`), so refunds are
-//! counted beside the bucket for as long as an estimate may be unsettled. The count is read before the charge: a
-//! refund in between is counted as if it came after, which can only make a later refund smaller.
+//! The refund of a bucket is bounded by its refunds since the charge of what was charged before (see `State::settle`), so
+//! refunds are counted beside the bucket for as long as an estimate may be unsettled. The count is read by the call that
+//! charges: no refund can come in between.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollkeeper_core::{Algorithm, BucketRef, Charge, Source};
+use redis::Value;
+use tollkeeper_core::{BucketRef, Charge, Source};
 
-use super::batch::Ask;
+use super::batch::{Ask, Booked, counts_refunds};
 use super::script::{Call, OWN, SETTLE, WATCH};
 use super::shared::{Shared, from};
 use super::{RedisStore, stored};
@@ -19,11 +20,14 @@ use crate::store::held::{Held, Owner, Reserved};
 impl RedisStore {
     /// Decides as [`RedisStore::charge`] does, always in the store itself, so that the charges can be corrected.
     pub(crate) async fn reserve(&self, charges: &[Charge], hold: Duration) -> Result<Reserved, StoreError> {
-        let refunded = self.0.watch(charges, 2 * hold).await?;
-        let decided = self.0.decide(charges, Ask::Reserve).await?;
-        let receipts = decided.receipts.into_iter().chain(std::iter::repeat(None));
-        let held = charges.iter().zip(receipts).zip(refunded);
-        let held = held.map(|((charge, receipt), refunded)| Held::of(charge, receipt?, refunded).into()).collect();
+        self.0.watch(charges, 2 * hold).await?;
+        let decided = self.0.decide(charges, Ask::Estimate).await?;
+        let booked = decided.booked.into_iter().chain(std::iter::repeat(None));
+        let held = charges.iter().zip(booked).map(|(charge, booked)| {
+            let Booked { receipt, refunded } = booked?;
+            Some(Held::of(charge, receipt, refunded))
+        });
+        let held = held.collect();
         Ok(Reserved { decisions: from(Source::Store, decided.decisions), held })
     }
 
@@ -105,25 +109,18 @@ impl RedisStore {
 }
 
 impl Shared {
-    /// Starts tracking the refunds of these buckets, and returns what was counted before; `None` where the server is full and
-    /// cannot track them, so that nothing can be refunded.
-    async fn watch(self: &Arc<Self>, charges: &[Charge], lifetime: Duration) -> Result<Vec<Option<u64>>, StoreError> {
-        let mut counts = vec![Some(0); charges.len()];
+    /// Starts tracking the refunds of these buckets, except where the server is full.
+    async fn watch(self: &Arc<Self>, charges: &[Charge], lifetime: Duration) -> Result<(), StoreError> {
         let lifetime = lifetime.as_millis().max(1).to_string().into_bytes();
         for part in self.parts(charges) {
-            let positions: Vec<usize> = part.positions().filter(|position| is_amount(&charges[*position])).collect();
-            if positions.is_empty() {
-                continue;
-            }
-            let keys = positions.iter().map(|position| &charges[*position]);
-            let keys = keys.map(|charge| self.refunded_key(charge.bucket()).into()).collect();
-            let call = Call { keys, arguments: vec![lifetime.clone()] };
-            let found: Vec<i64> = self.run(part.slot, &WATCH, call).await?;
-            for (position, count) in positions.into_iter().zip(found) {
-                counts[position] = u64::try_from(count).ok();
+            let counted = part.charges.iter().filter(|charge| counts_refunds(charge));
+            let keys: Vec<Arc<str>> = counted.map(|charge| self.refunded_key(charge.bucket()).into()).collect();
+            if !keys.is_empty() {
+                let call = Call { keys, arguments: vec![lifetime.clone()] };
+                let _: Value = self.run(part.slot, &WATCH, call).await?;
             }
         }
-        Ok(counts)
+        Ok(())
     }
 
     /// Takes the record's places among those of an owner; false if they are all taken.
@@ -206,11 +203,6 @@ impl Owned {
         let owned = Owned { id: id.to_string(), places, owners: words.map(str::to_string).collect() };
         (owned, kept[end + 1..].to_vec())
     }
-}
-
-/// A slot is released, and cannot be released twice.
-fn is_amount(charge: &Charge) -> bool {
-    charge.quota().algorithm() != Algorithm::Concurrency
 }
 
 #[cfg(test)]

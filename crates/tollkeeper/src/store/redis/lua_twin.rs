@@ -21,10 +21,10 @@ use tollkeeper_core::{
 use tollkeeper_testkit::store::{Kind, Server};
 use world::World;
 
-use super::batch::{Ask, Batch, RequestAnswer};
+use super::batch::{Ask, Batch, Booked, RequestAnswer, counts_refunds};
 use super::node::Refusal;
 use super::script::{At, CHARGE, CHARGE_BUCKETS, CHARGE_ONE, CHARGE_RUN, Call, REFUND, RELEASE, RENEW, SETTLE, Script};
-use super::stored::state_key;
+use super::stored::{refunded_key, state_key};
 use super::{RedisOptions, RedisStore};
 use crate::clock::Clock;
 
@@ -135,8 +135,11 @@ fn decide_each(
         granted += u32::from(!denied);
         let mut answer = RequestAnswer::default();
         for ((charge, position), (decision, change)) in charges.iter().zip(positions).zip(decided) {
-            if ask == Ask::Reserve && !denied {
-                answer.receipts.push(Receipt::of(charge.cost, &decision, &change, world.now()));
+            if matches!(ask, Ask::Reserve | Ask::Estimate) && !denied {
+                let refunds = world.refunds[*position].as_ref().map(Refunds::total);
+                let refunded = refunds.filter(|_| ask == Ask::Estimate && counts_refunds(charge));
+                let receipt = Receipt::of(charge.cost, &decision, &change, world.now());
+                answer.booked.push(receipt.map(|receipt| Booked { receipt, refunded }));
             }
             if ask != Ask::Peek {
                 written[*position] |= change != Change::None;
@@ -193,7 +196,7 @@ fn lease_each(
     let change = if tokens == 0 { decide(quota, 1, state, now).1 } else { change };
     written[position] |= change != Change::None;
     state.apply(change);
-    (RequestAnswer { decisions: vec![decision], receipts: Vec::new(), lease }, tokens)
+    (RequestAnswer { decisions: vec![decision], booked: Vec::new(), lease }, tokens)
 }
 
 fn charge_cases(chance: &mut Chance, worlds: u64) -> (Vec<Case>, Vec<ChargeCase>) {
@@ -206,7 +209,8 @@ fn charge_cases(chance: &mut Chance, worlds: u64) -> (Vec<Case>, Vec<ChargeCase>
             // Requests that differ only in their key usually ask for the same.
             let mut asked_by_all = None;
             let entries: Vec<_> = if chance.one_in(2) {
-                asked_by_all = chance.pick(&[None, Some(Ask::Charge), Some(Ask::Charge), Some(Ask::Reserve)]);
+                asked_by_all =
+                    chance.pick(&[None, Some(Ask::Charge), Some(Ask::Charge), Some(Ask::Reserve), Some(Ask::Estimate)]);
                 let count = chance.pick(&[1, 1, 1, 5]);
                 world.single_requests(chance).into_iter().map(|request| (request, count)).collect()
             } else {
@@ -223,13 +227,22 @@ fn charge_cases(chance: &mut Chance, worlds: u64) -> (Vec<Case>, Vec<ChargeCase>
             };
             let seeds: Vec<(usize, Stored)> =
                 used.iter().map(|position| (*position, world.seed(chance, *position))).collect();
+            // Estimates read them, and no request changes them.
+            let refunds: Vec<(String, Stored)> = used
+                .iter()
+                .map(|position| {
+                    let (rule, identity) = (position / world.identities, position % world.identities);
+                    let key = refunded_key("tollkeeper", world.rules[rule].rule.name(), &world.key(identity));
+                    (key, world.seed_refunds(chance, *position))
+                })
+                .collect();
             let rules: Vec<String> =
                 world.rules.iter().map(|rule| format!("{} {:?}", rule.quota, rule.rule.mode())).collect();
             let mut description = format!("at {} {rules:?} {:?}", world.now, world.states);
             let (mut batch, mut granted, mut answers) = (Batch::default(), Vec::new(), Vec::new());
             let mut written = vec![false; world.states.len()];
             for ((charges, positions), count) in entries {
-                let any = chance.pick(&[Ask::Charge, Ask::Charge, Ask::Reserve, Ask::Peek, Ask::Lease]);
+                let any = chance.pick(&[Ask::Charge, Ask::Charge, Ask::Reserve, Ask::Estimate, Ask::Peek, Ask::Lease]);
                 let ask = asked_by_all.unwrap_or(any);
                 let leasable = matches!(&*charges, [charge @ Charge { rule, cost: 1, .. }]
                     if rule.is_enforced() && Lease::is_possible(charge.quota().algorithm()));
@@ -255,11 +268,13 @@ fn charge_cases(chance: &mut Chance, worlds: u64) -> (Vec<Case>, Vec<ChargeCase>
                     ttl_ms: is_written.then(|| ttl_ms(state, quota, world.now())),
                 }
             });
-            let expected = expected.collect();
+            let untouched = refunds.iter().cloned().map(|(key, stored)| Expected { key, stored, ttl_ms: None });
+            let expected = expected.chain(untouched).collect();
+            let states = seeds.into_iter().map(|(position, seed)| (key_of(&world, position), seed));
             cases.push(Case {
                 script: batch.script(),
                 call: batch.call(At::Given(world.now())),
-                seeds: seeds.into_iter().map(|(position, seed)| (key_of(&world, position), seed)).collect(),
+                seeds: states.chain(refunds).collect(),
                 expected,
                 description,
             });
@@ -424,19 +439,30 @@ fn refunds_are_as_in_rust() {
                 state = State::Fresh;
             }
             let (before, at) = (state.clone(), Timestamp::from_micros(now));
+            let receipt = if chance.one_in(4) && !receipt.is_lease { Receipt { nth: 0, ..receipt } } else { receipt };
+            let count = chance.pick(&[0, 0, 1, 10, 70]);
+            let mut counted = world::refunds(&mut chance, receipt, count, u64::from(quota.limit()));
+            let counter = (format!("{key}-r"), Stored::Text(counted.to_string().into_bytes()));
             let done = state.refund(charged_by, receipt, at);
+            if done && !receipt.is_lease {
+                // What was refunded before it was charged is not known here.
+                counted.add(Receipt { nth: 0, ..receipt }, 0, receipt.cost.into());
+            }
             // A log keeps its time to live: seeded without one, it has none.
             let is_written = done && !matches!(state, State::Log(_) | State::Fresh);
             refunded.push(done);
             cases.push(Case {
                 script: &REFUND,
                 call: Call::refund([(key.clone(), format!("{key}-r"), charged_by, receipt)], At::Given(at)),
-                seeds: vec![(key.clone(), seed.clone())],
-                expected: vec![Expected {
-                    key,
-                    stored: if done { Stored::of(&state) } else { seed },
-                    ttl_ms: is_written.then(|| ttl_ms(&state, charged_by, at)),
-                }],
+                seeds: vec![(key.clone(), seed.clone()), counter.clone()],
+                expected: vec![
+                    Expected {
+                        key,
+                        stored: if done { Stored::of(&state) } else { seed },
+                        ttl_ms: is_written.then(|| ttl_ms(&state, charged_by, at)),
+                    },
+                    Expected { key: counter.0, stored: Stored::Text(counted.to_string().into_bytes()), ttl_ms: None },
+                ],
                 description: format!("{charged_by}: {receipt:?} at {now} from {before:?}"),
             });
         }
@@ -470,23 +496,17 @@ fn estimates_are_settled_as_in_rust() {
             if seed == Stored::Hash {
                 state = State::Fresh;
             }
-            let unit = u64::from(quota.limit()).max(1);
-            let mut refunds = Refunds::default();
-            for _ in 0..chance.pick(&[0, 0, 1, 2, 70]) {
-                let of = receipt.at.as_micros().saturating_sub(40).saturating_add(chance.below(80));
-                refunds.add(Timestamp::from_micros(of), chance.pick(&[1, 1 + unit / 100, unit / 10, unit / 2]));
-            }
-            if chance.one_in(20) {
-                refunds.reset();
-            }
+            let receipt = if chance.one_in(4) { Receipt { nth: 0, ..receipt } } else { receipt };
+            let count = chance.pick(&[0, 0, 1, 2, 10, 70]);
+            let mut refunds = world::refunds(&mut chance, receipt, count, u64::from(quota.limit()));
             let counted_before = chance.pick(&[0, 0, refunds.total() / 2, refunds.total()]);
             let cost = chance.pick(&[0, 0, receipt.cost / 2, receipt.cost - 1, receipt.cost, receipt.cost + 1]);
             let cost = if chance.one_in(4) { world::cost(&mut chance, &quota) } else { cost };
             let (before, at) = (state.clone(), Timestamp::from_micros(now));
             let seeded = refunds.clone();
-            let back = state.settle(by, receipt, cost, refunds.since(receipt.at, counted_before), at);
+            let back = state.settle(by, receipt, cost, refunds.since(receipt, counted_before), at);
             if back.counted > 0 {
-                refunds.add(receipt.at, back.counted.into());
+                refunds.add(receipt, counted_before, back.counted.into());
             }
             let is_same = Stored::of(&state) == Stored::of(&before);
             let is_shorter = matches!((&before, &state), (State::Log(_), State::Log(_))) && back.counted > 0;

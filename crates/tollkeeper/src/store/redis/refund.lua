@@ -18,7 +18,7 @@ for i = at, #batch, 5 do
   local done = refund(KEYS[key], law, unpack(batch, i + 1, i + 4))
   local refunds = done and batch[i + 4] == 0 and read_refunds(KEYS[key + 1])
   if refunds then
-    add_refund(KEYS[key + 1], refunds, batch[i + 2], batch[i + 1])
+    add_refund(KEYS[key + 1], refunds, batch[i + 2], 0, batch[i + 1])
   end
   refunded[#refunded + 1] = done and 1 or 0
 end

@@ -6,6 +6,6 @@
 local removed = redis.call("DEL", KEYS[1])
 local refunds = read_refunds(KEYS[2])
 if refunds then
-  add_refund(KEYS[2], refunds, 0, 1099511627776)
+  add_refund(KEYS[2], refunds, 0, 0, 1099511627776)
 end
 return removed

@@ -137,10 +137,11 @@ for i = at, #batch, 8 do
   local law, key = quotas[batch[i]], 2 * #settled + 1
   local charged, booked_at, nth, full_at, part, before, cost = unpack(batch, i + 1, i + 7)
   local refunds = read_refunds(KEYS[key + 1])
-  local refunded = refunds and sum_refunds(refunds, booked_at) - before or 0
+  local place = nth > 0 and before + nth or 0
+  local refunded = refunds and sum_refunds(refunds, booked_at, place) - before or 0
   local back, counted = settle(KEYS[key], law, charged, booked_at, nth, full_at, part, refunded > 0 and refunded or 0, cost)
   if counted > 0 and refunds then
-    add_refund(KEYS[key + 1], refunds, booked_at, counted)
+    add_refund(KEYS[key + 1], refunds, booked_at, place, counted)
   end
   settled[#settled + 1] = back
 end

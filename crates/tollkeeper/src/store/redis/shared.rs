@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use redis::{Cmd, FromRedisValue, Value};
 use tokio::sync::Mutex as AsyncMutex;
-use tollkeeper_core::{Decision, Quota, Receipt, Source, State, Timestamp};
+use tollkeeper_core::{Decision, Quota, Source, State, Timestamp};
 
+use super::batch::Booked;
 use super::denials::Denials;
 use super::fleet::Fleet;
 use super::instant::Instant;
@@ -66,8 +67,8 @@ pub(super) struct Ahead {
 /// A store's answer to a request.
 pub(super) struct Decided {
     pub(super) decisions: Vec<Decision>,
-    /// For [`Ask::Reserve`]: the receipt of each charge that took something.
-    pub(super) receipts: Vec<Option<Receipt>>,
+    /// For [`Ask::Estimate`](super::batch::Ask::Estimate): what was booked for each charge, if anything.
+    pub(super) booked: Vec<Option<Booked>>,
     /// It was not decided before this moment.
     pub(super) asked_at: Instant,
 }

@@ -120,6 +120,15 @@ pub(super) fn read_string(bytes: &[u8]) -> State {
     state.filter(|(at, _)| *at < EXACT).map_or(State::Fresh, |(_, state)| state)
 }
 
+/// The sum of what `refunds.lua` wrote: `AT:AMOUNT,AT:AMOUNT/NTH`. What is not of this form does not count.
+pub(super) fn read_refunded(bytes: &[u8]) -> u64 {
+    let amount = |refund: &[u8]| {
+        let amount = refund.split(|byte| *byte == b':').nth(1)?.split(|byte| *byte == b'/').next()?;
+        std::str::from_utf8(amount).ok()?.parse::<u64>().ok()
+    };
+    bytes.split(|byte| *byte == b',').filter_map(amount).sum()
+}
+
 /// Parses the entries of a log: 7 bytes of microseconds, 3 bytes nth and 3 bytes cost each.
 pub(super) fn read_log(bytes: &[u8]) -> State {
     let number = |bytes: &[u8]| bytes.iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte));
@@ -201,6 +210,14 @@ mod tests {
         assert_eq!(read(6, &[]), bucket(6, 0), "written before there were tags");
         assert_eq!(read(u32::MAX, &[3, 231]), bucket(u32::MAX, 999), "more parts than fit beside a tag");
         assert_eq!(read(6, &[3, 231]), bucket(6, 999), "as 0.1.0 wrote all of them");
+    }
+
+    #[test]
+    fn refunds_are_summed_as_this_version_and_0_1_0_wrote_them() {
+        for (stored, total) in [("", 0), ("0:1099511627776,10:6", (1 << 40) + 6), ("10:6/7,10:1/42,30:2", 9), ("OK", 0)]
+        {
+            assert_eq!(read_refunded(stored.as_bytes()), total, "{stored:?}");
+        }
     }
 
     #[test]

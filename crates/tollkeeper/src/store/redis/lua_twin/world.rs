@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use tollkeeper_core::{
-    Algorithm, Calendar, CalendarUnit, Charge, Enforcement, Key, Quota, Rule, RuleSpec, Span, State, Timestamp, decide,
+    Algorithm, Calendar, CalendarUnit, Charge, Enforcement, Key, Quota, Receipt, Refunds, Rule, RuleSpec, Span, State,
+    Timestamp, decide,
 };
 
 use super::chance::Chance;
@@ -27,6 +28,8 @@ pub(super) struct World {
     pub(super) identities: usize,
     /// By rule, then identity.
     pub(super) states: Vec<State>,
+    /// What was refunded to each, if that is tracked.
+    pub(super) refunds: Vec<Option<Refunds>>,
     pub(super) now: u64,
     name: u64,
 }
@@ -40,7 +43,8 @@ impl World {
         let identities = 1 + chance.below(6) as usize;
         let states = vec![State::Fresh; rules.len() * identities];
         let now = chance.pick(&[START, START, START, START, 0, 5_000_000, Timestamp::MAX.as_micros() - (1 << 40)]);
-        let mut world = World { rules, identities, states, now, name };
+        let refunds = vec![None; states.len()];
+        let mut world = World { rules, identities, states, refunds, now, name };
         world.fill_logs(chance);
         world
     }
@@ -144,6 +148,17 @@ impl World {
         .min(limit);
     }
 
+    /// What is stored of a key's refunds.
+    pub(super) fn seed_refunds(&mut self, chance: &mut Chance, position: usize) -> Stored {
+        let charge = Receipt { cost: 1, at: self.now(), nth: 9, is_lease: false, after: None };
+        let count = chance.pick(&[0, 0, 1, 3, 70]);
+        let counted = refunds(chance, charge, count, 100);
+        let stored = Stored::Text(counted.to_string().into_bytes());
+        let is_tracked = !chance.one_in(3);
+        self.refunds[position] = is_tracked.then_some(counted);
+        if is_tracked { stored } else { Stored::Nothing }
+    }
+
     /// The stored state of a key, which now and then is not what Tollkeeper wrote.
     pub(super) fn seed(&mut self, chance: &mut Chance, position: usize) -> Stored {
         let state = &mut self.states[position];
@@ -178,6 +193,24 @@ impl World {
             }
         }
     }
+}
+
+/// Refunds of up to so many charges, at moments and places around those of this one.
+pub(super) fn refunds(chance: &mut Chance, around: Receipt, count: u64, unit: u64) -> Refunds {
+    let mut refunds = Refunds::default();
+    for _ in 0..count {
+        let at = around.at.as_micros().saturating_sub(40).saturating_add(chance.below(80));
+        let at = Timestamp::from_micros(chance.pick(&[at, at, around.at.as_micros()]));
+        let nth = around.nth.saturating_sub(3).saturating_add(chance.below(7) as u32);
+        let nth = chance.pick(&[0, 1, nth, nth]);
+        let before = chance.pick(&[0, refunds.total()]);
+        let back = chance.pick(&[1, 1, 2, 1 + unit / 100, unit / 10, unit / 2]).max(1);
+        refunds.add(Receipt { at, nth, ..around }, before, back);
+    }
+    if chance.one_in(20) {
+        refunds.reset();
+    }
+    refunds
 }
 
 fn rule(chance: &mut Chance, index: u64) -> Limited {
