@@ -92,7 +92,7 @@ pub struct Settled {
     /// The estimate that was charged.
     pub reserved: u32,
     /// How much of it was refunded. This may be less than was not used: what a bucket has refilled in the meantime is not refunded
-    /// again, nor what a reset gave back. A token that was refilled in part counts as refunded.
+    /// again, nor what a refund of an amount or a reset gave back. A token that was refilled in part counts as refunded.
     pub refunded: u32,
     /// The bucket's state now: `remaining` and `reset_after` as for a peek.
     pub decision: Decision,

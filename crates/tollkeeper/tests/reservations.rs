@@ -331,6 +331,20 @@ fn what_a_reset_refunded_is_not_refunded_again() {
     });
 }
 
+/// On Redis, a refund of an amount counted as that of a later charge, and what had been reserved before was refunded again.
+#[test]
+fn what_an_amount_refunded_is_not_refunded_again() {
+    each_store(|name, new, clock| {
+        let limiter = limiter(new, clock, vec![rule("tokens", "100/day")]);
+        let (verdict, reservation) = reserve(&limiter, &user("a", 100));
+        clock.advance(Span::from_micros(7));
+        now_or_never(limiter.refund(&[verdict.rows()[0].charge.clone()])).unwrap();
+        assert!(now_or_never(limiter.check(&user("a", 100))).unwrap().is_allowed());
+        let settled = now_or_never(reservation.settle(0)).unwrap();
+        assert_eq!((settled.rows[0].refunded, left(&limiter, "tokens", "a")), (0, 0), "{name}");
+    });
+}
+
 /// Estimates ignored exceptions: a blocked key could reserve.
 #[test]
 fn exceptions_hold_for_estimates_too() {

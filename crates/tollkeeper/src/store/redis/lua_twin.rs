@@ -444,9 +444,11 @@ fn refunds_are_as_in_rust() {
             let mut counted = world::refunds(&mut chance, receipt, count, u64::from(quota.limit()));
             let counter = (format!("{key}-r"), Stored::Text(counted.to_string().into_bytes()));
             let done = state.refund(charged_by, receipt, at);
-            if done && !receipt.is_lease {
+            match receipt.nth {
+                _ if !done || receipt.is_lease => {}
+                0 => counted.add_of_any(receipt.cost.into()),
                 // What was refunded before it was charged is not known here.
-                counted.add(Receipt { nth: 0, ..receipt }, 0, receipt.cost.into());
+                _ => counted.add(Receipt { nth: 0, ..receipt }, 0, receipt.cost.into()),
             }
             // A log keeps its time to live: seeded without one, it has none.
             let is_written = done && !matches!(state, State::Log(_) | State::Fresh);
