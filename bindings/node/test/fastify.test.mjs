@@ -70,6 +70,17 @@ test("Fastify: a route may have two limits, one of them in its config", async ()
 });
 
 // Options of @fastify/rate-limit were taken, and nobody was limited.
+test("Fastify: the count of a route is reset by its hook", async () => {
+  const app = Fastify();
+  const search = limited("1/min", { name: "search" });
+  app.get("/search", { onRequest: search }, async () => "found");
+  const ask = async () => (await app.inject("/search")).statusCode;
+  assert.deepEqual([await ask(), await ask()], [200, 429]);
+  assert.equal(await search.limiter.reset("search", "127.0.0.1"), true);
+  assert.equal(await ask(), 200);
+  await app.close();
+});
+
 test("Fastify: options without a limit are refused", async () => {
   for (const [options, message] of [
     [{ max: 100, timeWindow: "1 minute" }, /there is no option `max`; write the limit with its window/],

@@ -35,6 +35,12 @@ fastify.get("/", { config: { rateLimit: "5/min" } }, async () => "home");
 await fastify.register(fastifyPlugin, { limiter: Limiter.fromRules(["1/s by tenant"]), attributes: async ({ headers }) => ({ tenant: headers.host }) });
 fastify.get("/search", { config: { rateLimit: { limit: "5/min", by: "query.q" } }, onRequest: limited("1/s") }, async () => "found");
 
+// The hook had its limiter, of which only its type knew nothing: a count of a route could not be reset.
+const search = limited("5/min", { name: "search" });
+fastify.get("/find", { onRequest: search }, async () => (await search.limiter.reset("search", "198.51.100.7")) ? "found" : "nothing");
+const named: readonly { name: string }[] = limited({ limiter: Limiter.fromRules(["1/s by ip"]) }).limiter.rules;
+// @ts-expect-error: rules are replaced in the limiter, which stays
+search.limiter = Limiter.fromRules([]);
 fastify.post("/in", { onRequest: limited("5/min", { countWhen: (request, reply) => reply.statusCode === 401 }) }, async () => "in");
 koa<{ status: number }>("5/min", { countWhen: (context) => context.status === 401 });
 hono("5/min", { countWhen: (context) => context.res.status === 401 });
@@ -79,7 +85,7 @@ const version: number | undefined = (await Limiter.fromPostgres("postgres://db/l
 limiter.block("*", "42", { until: 1_700_000_000 });
 // @ts-expect-error: a grant has a limit
 limiter.grant("per-user", "42", { burst: 200 });
-console.log(middleware, wait, rows, overBy, sync, remaining, refunded, many, made.since.getTime(), lifted, kinds, version);
+console.log(middleware, wait, rows, overBy, sync, remaining, refunded, many, made.since.getTime(), lifted, kinds, version, named);
 // @ts-expect-error: it is made by fromRules or fromFile
 new Limiter();
 // @ts-expect-error: a cost is a number

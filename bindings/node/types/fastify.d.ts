@@ -24,8 +24,11 @@ export type RateLimitPluginOptions = RateLimitOptions<FastifyRequest, Handled> &
 
 /** The plugin: `await app.register(rateLimit, { limit: "100/min burst 20" })`. */
 export const rateLimit: FastifyPluginCallback<RateLimitPluginOptions>;
+/** A hook of a route, with its limiter for `close`, `inspect` and `reset`. */
+export type Hook = onRequestHookHandler & { readonly limiter: Limiter };
+
 /** A limit for one route: `{ onRequest: limited("5/min") }`. */
-export function limited(limit: LimitLike, options?: RateLimitOptions<FastifyRequest, Handled>): onRequestHookHandler;
-export function limited(options: LimitOptions<FastifyRequest, Handled>): onRequestHookHandler;
+export function limited(limit: LimitLike, options?: RateLimitOptions<FastifyRequest, Handled>): Hook;
+export function limited(options: LimitOptions<FastifyRequest, Handled>): Hook;
 /** The verdict of all limits on a request so far. */
 export function verdictOf(request: FastifyRequest): Verdict | undefined;
