@@ -374,6 +374,44 @@ def test_limits_by_plan() -> None:
     asyncio.run(main())
 
 
+def test_users_of_async_views() -> None:
+    """Django reads its user from the database when it is first used, which an event loop forbids: `@limit(by="user")` on an async view
+    failed. And the middleware asked for the user of the session, although the site's own middleware had put another in its place."""
+    from types import SimpleNamespace
+
+    from django.utils.asyncio import async_unsafe
+    from django.utils.functional import SimpleLazyObject
+
+    async def home_later(_request: HttpRequest) -> HttpResponse:
+        return HttpResponse("home")
+
+    def request(of_the_session: str | None, own: str | None = None) -> HttpRequest:
+        made = AsyncRequestFactory().get("/")
+
+        @async_unsafe
+        def read() -> Any:
+            return SimpleNamespace(id=of_the_session, is_authenticated=of_the_session is not None)
+
+        async def auser() -> Any:
+            return SimpleNamespace(id=of_the_session, is_authenticated=of_the_session is not None)
+
+        # As django.contrib.auth does.
+        made.user = SimpleLazyObject(read)
+        made.auser = auser
+        if own is not None:
+            made.user = SimpleNamespace(id=own)
+        return made
+
+    async def main() -> None:
+        site = middleware(home_later, limit="1/min", by="user")
+        for limited in (Limits()("1/min", by="user")(home_later), site):
+            given = [("ann", None), ("bob", None), ("ann", None), (None, None), (None, None), (None, "key"), (None, "key"), ("bob", "own")]
+            found = [(await limited(request(*each))).status_code for each in given]
+            assert found == [200, 200, 429, 200, 200, 200, 429, 200]
+
+    asyncio.run(main())
+
+
 def test_the_peer_of_a_unix_socket() -> None:
     """Behind nginx on a Unix socket, each request failed, because gunicorn tells no address."""
     from tollkeeper.django import _SiteLimits

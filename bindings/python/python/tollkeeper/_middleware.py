@@ -8,10 +8,10 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from ._counting import ResponseHead, checked_function
-from ._errors import TollkeeperWarning, UsageError
+from ._errors import TollkeeperWarning
 from ._exempt import exemption
 from ._identity import AddressOf
-from ._rules import By, LimitLike, checked_cost, cost_of, rules_of
+from ._rules import By, LimitLike, checked_cost, cost_of, require_one_source, rules_of
 from ._tollkeeper import Collector, Limiter, ManualClock, Sender, Verdict
 
 _App = TypeVar("_App")
@@ -96,17 +96,12 @@ class Middleware(Generic[_App, _Request]):
             "clock": clock,
         }
         settings = {name: value for name, value in settings.items() if value is not None}
-        if (limit is None) == (limiter is None):
-            raise UsageError("give either limit=, such as \"100/min burst 20\", or limiter=")
+        require_one_source(limit, limiter, by, attributes, bool(settings))
         if limiter is None:
             assert limit is not None
-            if attributes is not None:
-                raise UsageError("attributes: only for rules; pass limiter= instead of a limit, or use by= to set the key")
             limiter = Limiter.from_rules(rules_of(limit, by, name, identify=identify), store=store, **settings)
             if not store.startswith("memory:"):
                 self._warn_of_namesake(limiter, (store, namespace, name))
-        elif settings or by is not None and not callable(by):
-            raise UsageError("limiter= has its own settings; pass them to Limiter.from_rules or Limiter.from_file")
         self.app = app
         self.limiter = limiter
         self._key = by if callable(by) else None

@@ -12,7 +12,7 @@ from ._awaited import at_once, awaited
 from ._counting import checked_function
 from ._errors import UsageError
 from ._identity import AddressOf
-from ._rules import By, LimitLike, checked_cost, lines, rules_of
+from ._rules import By, LimitLike, checked_cost, cost_of, lines, require_one_source, rules_of
 from ._tollkeeper import Limiter
 
 #: The attribute that says which route's limits apply to a request.
@@ -69,29 +69,38 @@ class RouteLimit:
     def __init__(
         self,
         limits: Limits,
-        limit: LimitLike,
+        limit: LimitLike | None,
+        *,
         by: By,
+        limiter: Limiter | None = None,
         name: str | None,
-        cost: Any,
-        exempt: Callable[[Any], Any] | None,
-        count_when: Callable[[Any], Any] | None,
-        on_denied: Callable[..., Any] | None,
+        attributes: Callable[[Any], Any] | None = None,
+        cost: Any = 1,
+        exempt: Callable[[Any], Any] | None = None,
+        count_when: Callable[[Any], Any] | None = None,
+        on_denied: Callable[..., Any] | None = None,
     ) -> None:
-        limit = lines(limit)
-        if not limit:
-            raise UsageError("the limit is missing; write for example limit(\"5/min\")")
+        require_one_source(limit, limiter, by, attributes, name is not None)
         self.limits = limits
         self.by = by
+        self.attributes: Callable[[Any], Any] | None = checked_function(attributes, "attributes")
         self.cost = checked_cost(cost)
         self._exempt: Callable[[Any], Any] | None = checked_function(exempt, "exempt")
         self.count_when: Callable[[Any], Any] | None = checked_function(count_when, "count_when")
         self.on_denied: Callable[..., Any] | None = checked_function(on_denied, "on_denied")
-        self._limit = limit
+        #: With rules of its own.
+        self.limiter = limiter
+        self._limit = [] if limit is None else lines(limit)
         self._name = name
         self._known: dict[str, str] = {}
+        if limiter is not None:
+            #: Whether requests hold slots until they end. Rules of a limiter can change.
+            self.holds_slots = True
+            return
+        if not self._limit:
+            raise UsageError("the limit is missing; write for example limit(\"5/min\")")
         # Errors are raised here, not at the route's first request.
-        rules = rules_of(limit, by, "check", identify=limits._given().get("identify"))
-        #: Whether requests hold slots until they end.
+        rules = rules_of(self._limit, by, "check", identify=limits._given().get("identify"))
         self.holds_slots = any(rule.get("algorithm") == "concurrency" for rule in rules)
         if name is not None:
             # So that a count can be looked at and reset before this process has seen a request of the route.
@@ -105,13 +114,26 @@ class RouteLimit:
         """The same, where nobody can wait."""
         return not self.limits._is_enabled() or self._exempt is not None and bool(at_once(self._exempt(request), "exempt"))
 
-    def rule_for(self, route: str) -> tuple[Limiter, str]:
-        """The limiter, and the name of a route's rules in it."""
+    def limiter_for(self, route: str) -> tuple[Limiter, dict[str, Any]]:
+        """The limiter, and by which attribute it knows the rules of a route."""
+        if self.limiter is not None:
+            return self.limiter, {}
         name = self._known.get(route)
         if name is None:
             name = self._register(route)
         limiter = self.limits._made
-        return (limiter if limiter is not None else self.limits.limiter), name
+        return (limiter if limiter is not None else self.limits.limiter), {ROUTE: name}
+
+    def told(self, request: Any) -> tuple[Any, Any, Any]:
+        """What the functions of the application say of a request, or awaitables of that: its attributes, key and cost."""
+        attributes = {} if self.attributes is None else self.attributes(request)
+        return attributes, self.by(request) if callable(self.by) else None, cost_of(self.cost, request)
+
+    def needs_user(self, known: dict[str, Any]) -> bool:
+        """Whether the framework has to say who the user is."""
+        if self.limiter is not None:
+            return "user" not in known and self.limiter._needs_user()
+        return isinstance(self.by, str) and "user" in self.by.split("|")
 
     def _register(self, route: str) -> str:
         limits = self.limits

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Union
 
-from ._errors import ConfigError
+from ._errors import ConfigError, UsageError
 from ._tollkeeper import Limiter, Quota
 
 #: ``"100/min burst 20"`` or a ``Quota``; several apply together, all or nothing.
@@ -21,14 +21,32 @@ KEY = "key"
 def lines(limit: LimitLike) -> list[str | Quota]:
     if isinstance(limit, (str, Quota)):
         return [limit]
-    if isinstance(limit, Iterable) and not isinstance(limit, (bytes, Mapping)):
-        return list(limit)
     if callable(limit):
         raise ConfigError(
             "limit: cannot be a function; write a rule for each limit, and pass limiter= and attributes=, a function that returns "
-            "the attributes that the rules match, to the middleware"
+            "the attributes that the rules match"
         )
-    raise ConfigError(f'limit: must be a line such as "100/min burst 20", a Quota or a list of them, not {limit!r}')
+    given = list(limit) if isinstance(limit, Iterable) and not isinstance(limit, (bytes, Mapping)) else None
+    # The name and the condition of a rule would be replaced.
+    if given is None or any(isinstance(each, Mapping) for each in given):
+        raise ConfigError(
+            f'limit: must be a line such as "100/min burst 20", a Quota or a list of them, not {limit!r}; for rules, pass '
+            "limiter=Limiter.from_rules([...])"
+        )
+    return given
+
+
+def require_one_source(
+    limit: LimitLike | None, limiter: Limiter | None, by: By, attributes: Callable[..., Any] | None, has_settings: bool
+) -> None:
+    """Refuses what belongs to a limit beside a limiter, and the other way round."""
+    if (limit is None) == (limiter is None):
+        raise UsageError("give either limit=, such as \"100/min burst 20\", or limiter=")
+    if limiter is None:
+        if attributes is not None:
+            raise UsageError("attributes: only for rules; pass limiter= instead of a limit, or use by= to set the key")
+    elif has_settings or by is not None and not callable(by):
+        raise UsageError("limiter= has its own settings; pass them to Limiter.from_rules or Limiter.from_file")
 
 
 #: What every HTTP request can have, beside headers, cookies, parameters of the query and what ``identify`` names.

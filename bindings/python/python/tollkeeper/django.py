@@ -13,7 +13,7 @@ import asyncio
 import functools
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from asgiref.sync import iscoroutinefunction
 from django.conf import settings
@@ -22,6 +22,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.http.multipartparser import MultiPartParserError
 from django.http.response import HttpResponseBase
 from django.utils.decorators import sync_and_async_middleware
+from django.utils.functional import SimpleLazyObject
 
 from . import _denied, _routes
 from ._awaited import at_once, awaited
@@ -29,8 +30,8 @@ from ._counting import decide, decide_sync
 from ._errors import UsageError
 from ._identity import AddressOf, addressed_environ, addressed_scope, attributes_of, key_of, name_of
 from ._middleware import Middleware
-from ._routes import ROUTE, RouteLimit, require_view, unrouted
-from ._rules import KEY, By, LimitLike, cost_of, texts
+from ._routes import RouteLimit, require_view, unrouted
+from ._rules import KEY, By, LimitLike, texts
 from ._tollkeeper import Collector, Limiter, Refusal, Verdict
 
 __all__ = ["Limits", "RateLimitMiddleware", "limit", "verdict_of"]
@@ -59,10 +60,12 @@ class Limits(_routes.Limits):
 
     def __call__(
         self,
-        limit: LimitLike,
+        limit: LimitLike | None = None,
         *,
         by: By = None,
+        limiter: Limiter | None = None,
         name: str | None = None,
+        attributes: Callable[[HttpRequest], Any] | None = None,
         cost: int | Callable[[Any], Any] = 1,
         exempt: Callable[[HttpRequest], Any] | None = None,
         count_when: Callable[[Any], Any] | None = None,
@@ -72,7 +75,10 @@ class Limits(_routes.Limits):
 
         :param by: an attribute such as ``"header.x-api-key|ip"`` or ``"user"``; or a function of the request, sync or (for async
             views) async, that returns a key. The client's address by default.
+        :param limiter: a ``Limiter`` with rules of its own, instead of ``limit``.
         :param name: a name shared by several views, which then count together.
+        :param attributes: a function of the request, async only for async views, that returns a mapping of attributes for the rules of
+            ``limiter``, such as the customer's plan.
         :param exempt: a function of the request, async only for async views, that tells whether it is not limited: ``lambda request:
             request.method == "GET"``.
         :param count_when: a function of the response, async only for async views, that tells whether the request counts: ``lambda
@@ -80,7 +86,18 @@ class Limits(_routes.Limits):
         :param on_denied: answers denied requests: a function of the request and the verdict, async only for async views, that returns
             a response, or None for the usual answer. Status and headers of the denial are added, unless it has others.
         """
-        route_limit = RouteLimit(self, limit, by, name, cost, exempt, count_when, on_denied)
+        route_limit = RouteLimit(
+            self,
+            limit,
+            by=by,
+            limiter=limiter,
+            name=name,
+            attributes=attributes,
+            cost=cost,
+            exempt=exempt,
+            count_when=count_when,
+            on_denied=on_denied,
+        )
 
         def decorate(view: _View) -> _View:
             require_view(view, '@method_decorator(limit("5/min"), name="dispatch") for a class')
@@ -88,61 +105,19 @@ class Limits(_routes.Limits):
 
                 @functools.wraps(view)
                 async def limited_async(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+                    respond = functools.partial(view, request, *args, **kwargs)
                     if await route_limit.is_exempt(request):
-                        return await view(request, *args, **kwargs)
-                    limiter, known, key, cost = _question(route_limit, view, request)
-                    if key is not None:
-                        known[KEY] = key_of(await awaited(key))
-                    count_when = route_limit.count_when
-                    verdict = await _ask(limiter, request, known, await awaited(cost), count_when, route_limit.limits._address_of())
-                    layer, is_outermost = _layer(request)
-                    _add(layer, verdict)
-                    if not verdict.allowed:
-                        response = _denial(verdict, await awaited(_answer(route_limit.on_denied, request, verdict)))
-                    else:
-                        try:
-                            if verdict.delay:
-                                await asyncio.sleep(verdict.delay)
-                            response = await view(request, *args, **kwargs)
-                        except Exception as error:
-                            if count_when is not None:
-                                await decide(verdict, count_when, HttpResponse(status=_status_of(error)))
-                            raise
-                        finally:
-                            verdict._release()
-                        if count_when is not None:
-                            await decide(verdict, count_when, response)
-                    return _with_limits(layer, response) if is_outermost else response
+                        return await respond()
+                    return await _respond(_of_view(route_limit, view, request), respond)
 
                 return limited_async  # type: ignore[return-value]
 
             @functools.wraps(view)
             def limited(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+                respond = functools.partial(view, request, *args, **kwargs)
                 if route_limit.is_exempt_sync(request):
-                    return view(request, *args, **kwargs)
-                limiter, known, key, cost = _question(route_limit, view, request)
-                if key is not None:
-                    known[KEY] = key_of(at_once(key, "by"))
-                count_when = route_limit.count_when
-                verdict = _ask_sync(limiter, request, known, at_once(cost, "cost"), count_when, route_limit.limits._address_of())
-                layer, is_outermost = _layer(request)
-                _add(layer, verdict)
-                if not verdict.allowed:
-                    response = _denial(verdict, at_once(_answer(route_limit.on_denied, request, verdict), "on_denied"))
-                else:
-                    try:
-                        if verdict.delay:
-                            time.sleep(verdict.delay)
-                        response = view(request, *args, **kwargs)
-                    except Exception as error:
-                        if count_when is not None:
-                            decide_sync(verdict, count_when, HttpResponse(status=_status_of(error)))
-                        raise
-                    finally:
-                        verdict._release()
-                    if count_when is not None:
-                        decide_sync(verdict, count_when, response)
-                return _with_limits(layer, response) if is_outermost else response
+                    return respond()
+                return _respond_sync(_of_view(route_limit, view, request), respond)
 
             return limited  # type: ignore[return-value]
 
@@ -182,9 +157,19 @@ class _Site(Middleware[None, HttpRequest]):
     def _path_of(self, request: Any) -> Any:
         return request.path_info
 
-    def question(self, request: HttpRequest) -> tuple[Any, Any]:
-        """The key of a request and its cost, which an async function may have yet to find."""
-        return self._key(request) if self._key is not None else None, self._cost_of(request)
+    def asked(self, request: HttpRequest) -> _Asked:
+        return _Asked(
+            request,
+            self.limiter,
+            {},
+            {} if self._attributes is None else self._attributes(request),
+            self._key(request) if self._key is not None else None,
+            self._cost_of(request),
+            lambda known: "user" not in known and self.limiter._needs_user(),
+            self._count_when,
+            self._on_denied,
+            self._address,
+        )
 
 
 def _configured() -> _Site:
@@ -213,7 +198,6 @@ def RateLimitMiddleware(get_response: Callable[[HttpRequest], Any]) -> Callable[
     ``count_when``, ``on_denied``, ``attributes``, ``address``, ``enabled``, and the settings of ``Limiter.from_rules``. For limits by ``user`` put it
     behind ``AuthenticationMiddleware``."""
     site = _configured()
-    limiter = site.limiter
     if not _config().get("enabled", True):
         raise MiddlewareNotUsed
 
@@ -222,66 +206,35 @@ def RateLimitMiddleware(get_response: Callable[[HttpRequest], Any]) -> Callable[
         async def limited_async(request: HttpRequest) -> Any:
             if await awaited(site._is_exempt(request)):
                 return await get_response(request)
-            if limiter._lacks_rules():
-                await limiter._follow()
-            key, cost = site.question(request)
-            known = {} if site._attributes is None else attributes_of(await awaited(site._attributes(request)))
-            if key is not None:
-                known[KEY] = key_of(await awaited(key))
-            if "user" not in known and limiter._needs_user():
-                known["user"] = name_of(await request.auser()) if hasattr(request, "auser") else _user(request)
-            verdict = await _ask(limiter, request, known, await awaited(cost), site._count_when, site._address)
-            layer, _ = _layer(request)
-            _add(layer, verdict)
-            if not verdict.allowed:
-                response = _denial(verdict, await awaited(_answer(site._on_denied, request, verdict)))
-            else:
-                try:
-                    if verdict.delay:
-                        await asyncio.sleep(verdict.delay)
-                    response = await get_response(request)
-                finally:
-                    verdict._release()
-                if site._count_when is not None:
-                    await decide(verdict, site._count_when, response)
-            return _with_limits(layer, response)
+            return await _respond(site.asked(request), functools.partial(get_response, request))
 
         return limited_async
 
     def limited(request: HttpRequest) -> Any:
         if at_once(site._is_exempt(request), "exempt"):
             return get_response(request)
-        if limiter._lacks_rules():
-            limiter._follow_sync()
-        key, cost = site.question(request)
-        known = {} if site._attributes is None else attributes_of(at_once(site._attributes(request), "attributes"))
-        if key is not None:
-            known[KEY] = key_of(at_once(key, "by"))
-        if "user" not in known and limiter._needs_user():
-            known["user"] = _user(request)
-        verdict = _ask_sync(limiter, request, known, at_once(cost, "cost"), site._count_when, site._address)
-        layer, _ = _layer(request)
-        _add(layer, verdict)
-        if not verdict.allowed:
-            response = _denial(verdict, at_once(_answer(site._on_denied, request, verdict), "on_denied"))
-        else:
-            try:
-                if verdict.delay:
-                    time.sleep(verdict.delay)
-                response = get_response(request)
-            finally:
-                verdict._release()
-            if site._count_when is not None:
-                decide_sync(verdict, site._count_when, response)
-        return _with_limits(layer, response)
+        return _respond_sync(site.asked(request), functools.partial(get_response, request))
 
     return limited
 
 
-def _question(
-    route_limit: RouteLimit, view: Callable[..., Any], request: HttpRequest
-) -> tuple[Limiter, dict[str, Any], Any, Any]:
-    """The limiter, what is known of a request, and its key and cost, which an async function may have yet to find."""
+class _Asked(NamedTuple):
+    """What a layer, the middleware or the limit of a view, asks about a request."""
+
+    request: HttpRequest
+    limiter: Limiter
+    known: dict[str, Any]
+    #: What functions of the application return; awaitables if they are async.
+    attributes: Any
+    key: Any
+    cost: Any
+    needs_user: Callable[[dict[str, Any]], bool]
+    count_when: Callable[[Any], Any] | None
+    on_denied: Callable[..., Any] | None
+    address: AddressOf
+
+
+def _of_view(route_limit: RouteLimit, view: Callable[..., Any], request: HttpRequest) -> _Asked:
     if not hasattr(request, "META"):
         raise UsageError(
             f"expected a request, not {request!r}; decorate a method with @method_decorator(limit(...)), or its class with "
@@ -290,39 +243,84 @@ def _question(
     match = request.resolver_match
     # Nothing that clients choose, such as the path and the method: each would have its own count.
     route = f"/{match.route.lstrip('/')}" if match is not None else unrouted(view)
-    limiter, name = route_limit.rule_for(route)
-    known: dict[str, Any] = {ROUTE: name}
-    by = route_limit.by
-    if isinstance(by, str) and "user" in by.split("|"):
+    limiter, known = route_limit.limiter_for(route)
+    count_when, on_denied, address = route_limit.count_when, route_limit.on_denied, route_limit.limits._address_of()
+    return _Asked(
+        request, limiter, known, *route_limit.told(request), route_limit.needs_user, count_when, on_denied, address
+    )
+
+
+async def _respond(asked: _Asked, respond: Callable[[], Any]) -> Any:
+    """The response to a request that a layer limits: what is below it responds, or the request is denied."""
+    request, known = asked.request, asked.known
+    if asked.limiter._lacks_rules():
+        await asked.limiter._follow()
+    known.update(attributes_of(await awaited(asked.attributes)))
+    known[KEY] = key_of(await awaited(asked.key))
+    if asked.needs_user(known):
+        known["user"] = await _user_later(request)
+    verdict = await _decide(asked, await awaited(asked.cost))
+    layer, is_outermost = _layer(request, verdict)
+    if not verdict.allowed:
+        response = _denial(verdict, await awaited(_answer(asked, verdict)))
+    else:
+        try:
+            if verdict.delay:
+                await asyncio.sleep(verdict.delay)
+            response = await respond()
+        except Exception as error:
+            if asked.count_when is not None:
+                await decide(verdict, asked.count_when, HttpResponse(status=_status_of(error)))
+            raise
+        finally:
+            verdict._release()
+        if asked.count_when is not None:
+            await decide(verdict, asked.count_when, response)
+    return _with_limits(layer, response) if is_outermost else response
+
+
+def _respond_sync(asked: _Asked, respond: Callable[[], Any]) -> Any:
+    """The same, where nobody can wait."""
+    request, known = asked.request, asked.known
+    if asked.limiter._lacks_rules():
+        asked.limiter._follow_sync()
+    known.update(attributes_of(at_once(asked.attributes, "attributes")))
+    known[KEY] = key_of(at_once(asked.key, "by"))
+    if asked.needs_user(known):
         known["user"] = _user(request)
-    return limiter, known, by(request) if callable(by) else None, cost_of(route_limit.cost, request)
+    verdict = _decide_sync(asked, at_once(asked.cost, "cost"))
+    layer, is_outermost = _layer(request, verdict)
+    if not verdict.allowed:
+        response = _denial(verdict, at_once(_answer(asked, verdict), "on_denied"))
+    else:
+        try:
+            if verdict.delay:
+                time.sleep(verdict.delay)
+            response = respond()
+        except Exception as error:
+            if asked.count_when is not None:
+                decide_sync(verdict, asked.count_when, HttpResponse(status=_status_of(error)))
+            raise
+        finally:
+            verdict._release()
+        if asked.count_when is not None:
+            decide_sync(verdict, asked.count_when, response)
+    return _with_limits(layer, response) if is_outermost else response
 
 
-def _ask_sync(
-    limiter: Limiter,
-    request: HttpRequest,
-    known: dict[str, Any],
-    cost: int,
-    count_when: Callable[[Any], Any] | None,
-    address: AddressOf,
-) -> Any:
-    # Also under ASGI, where sync views run in threads: META has the server's values, with WSGI's names.
-    return limiter._check_wsgi(addressed_environ(request.META, _asking(address, request)), known, cost, count_when is not None)
-
-
-async def _ask(
-    limiter: Limiter,
-    request: HttpRequest,
-    known: dict[str, Any],
-    cost: int,
-    count_when: Callable[[Any], Any] | None,
-    address: AddressOf,
-) -> Any:
-    scope = getattr(request, "scope", None)
+async def _decide(asked: _Asked, cost: int) -> Any:
+    scope = getattr(asked.request, "scope", None)
     if scope is None:
-        return _ask_sync(limiter, request, known, cost, count_when, address)
-    answer = limiter._check_asgi(addressed_scope(scope, _asking(address, request)), known, cost, count_when is not None)
+        return _decide_sync(asked, cost)
+    seen = addressed_scope(scope, _asking(asked.address, asked.request))
+    answer = asked.limiter._check_asgi(seen, asked.known, cost, asked.count_when is not None)
     return answer if isinstance(answer, (Verdict, Refusal)) else await answer
+
+
+def _decide_sync(asked: _Asked, cost: int) -> Any:
+    # Also under ASGI, where sync views run in threads: META has the server's values, with WSGI's names.
+    seen = addressed_environ(asked.request.META, _asking(asked.address, asked.request))
+    return asked.limiter._check_wsgi(seen, asked.known, cost, asked.count_when is not None)
 
 
 def _asking(address: AddressOf, request: HttpRequest) -> AddressOf:
@@ -330,13 +328,16 @@ def _asking(address: AddressOf, request: HttpRequest) -> AddressOf:
     return None if address is None else lambda _: address(request)
 
 
-def _layer(request: HttpRequest) -> tuple[Collector, bool]:
+def _layer(request: HttpRequest, verdict: Verdict | Refusal) -> tuple[Collector, bool]:
+    """What all layers say, this one included, and whether it is the first of them, which writes the headers."""
     layer: Collector | None = getattr(request, _LAYER, None)
-    if layer is not None:
-        return layer, False
-    layer = Collector()
-    setattr(request, _LAYER, layer)
-    return layer, True
+    is_outermost = layer is None
+    if layer is None:
+        layer = Collector()
+        setattr(request, _LAYER, layer)
+    if isinstance(verdict, Verdict):
+        layer.add(verdict)
+    return layer, is_outermost
 
 
 def verdict_of(request: HttpRequest) -> Verdict | None:
@@ -345,14 +346,9 @@ def verdict_of(request: HttpRequest) -> Verdict | None:
     return None if layer is None else layer.verdict
 
 
-def _add(layer: Collector, verdict: Verdict | Refusal) -> None:
-    if isinstance(verdict, Verdict):
-        layer.add(verdict)
-
-
-def _answer(on_denied: Callable[..., Any] | None, request: HttpRequest, verdict: Verdict | Refusal) -> Any:
+def _answer(asked: _Asked, verdict: Verdict | Refusal) -> Any:
     """The application's own answer to a denied request, or an awaitable of it."""
-    return None if on_denied is None or not isinstance(verdict, Verdict) else on_denied(request, verdict)
+    return None if asked.on_denied is None or not isinstance(verdict, Verdict) else asked.on_denied(asked.request, verdict)
 
 
 def _denial(verdict: Verdict | Refusal, answer: Any) -> Any:
@@ -394,3 +390,9 @@ def _user(request: HttpRequest) -> str | None:
             "before it in MIDDLEWARE, or give by= a function of the request"
         )
     return name_of(request.user)
+
+
+async def _user_later(request: HttpRequest) -> str | None:
+    # Django's own user is read from the database when it is first used, which has to be awaited here.
+    is_unread = type(getattr(request, "user", None)) is SimpleLazyObject
+    return name_of(await request.auser()) if is_unread and hasattr(request, "auser") else _user(request)

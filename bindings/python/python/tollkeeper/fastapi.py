@@ -21,9 +21,9 @@ from . import _denied, _routes
 from ._awaited import awaited
 from ._counting import COUNTING, Counting, CountingMiddleware, ResponseHead
 from ._errors import UsageError
-from ._identity import addressed_scope, key_of
+from ._identity import addressed_scope, attributes_of, key_of
 from ._middleware import LAYER, verdict_of
-from ._routes import ROUTE, RouteLimit
+from ._routes import RouteLimit
 from ._rules import KEY, By, LimitLike, cost_of, texts
 from ._tollkeeper import Collector, Limiter, Refusal, Verdict
 from .asgi import DECIDED, TRY_AGAIN_LATER, user_of
@@ -103,10 +103,12 @@ class Limits(_routes.Limits):
 
     def __call__(
         self,
-        limit: LimitLike,
+        limit: Optional[LimitLike] = None,
         *,
         by: By = None,
+        limiter: Optional[Limiter] = None,
         name: Optional[str] = None,
+        attributes: Optional[Callable[..., Any]] = None,
         cost: Union[int, Callable[[HTTPConnection], Any]] = 1,
         exempt: Optional[Callable[[Any], Any]] = None,
         count_when: Optional[Callable[[ResponseHead], Any]] = None,
@@ -116,7 +118,10 @@ class Limits(_routes.Limits):
 
         :param by: an attribute such as ``"header.x-api-key|ip"`` or ``"user"``; a dependency, whose value names the client; or a
             function of the request. The client's address by default.
+        :param limiter: a ``Limiter`` with rules of its own, instead of ``limit``.
         :param name: a name shared by several routes, which then count together.
+        :param attributes: a dependency, or a function of the request, sync or async, that returns a mapping of attributes for the rules of
+            ``limiter``, such as the customer's plan.
         :param exempt: a function of the request, sync or async, that tells whether it is not limited: ``lambda request:
             request.headers.get("x-internal") == SECRET``.
         :param count_when: a function of the response, sync or async, that tells whether the request counts: ``lambda response:
@@ -125,26 +130,25 @@ class Limits(_routes.Limits):
             None for the usual answer. Status and headers of the denial are added, unless it has others.
         """
         _document()
-        route_limit = RouteLimit(self, limit, by, name, cost, exempt, count_when, on_denied)
-        if callable(by) and not _takes_request(by):
-            # A normal dependency: it may have dependencies, and is evaluated once per request.
-            async def with_key(connection: HTTPConnection, response: Response, key: Any = Depends(by)) -> Optional[Verdict]:
-                if await route_limit.is_exempt(connection):
-                    return None
-                return await _enforce(route_limit, connection, response, {KEY: key_of(key)})
+        route_limit = RouteLimit(
+            self,
+            limit,
+            by=by,
+            limiter=limiter,
+            name=name,
+            attributes=attributes,
+            cost=cost,
+            exempt=exempt,
+            count_when=count_when,
+            on_denied=on_denied,
+        )
 
-            return _dependency(_holding(with_key) if route_limit.holds_slots else with_key)
-
-        async def dependency(connection: HTTPConnection, response: Response) -> Optional[Verdict]:
+        async def dependency(connection: HTTPConnection, response: Response, **values: Any) -> Optional[Verdict]:
             if await route_limit.is_exempt(connection):
                 return None
-            known: dict[str, Any] = {}
-            if callable(by):
-                known[KEY] = key_of(await awaited(by(connection)))
-            elif isinstance(by, str) and "user" in by.split("|"):
-                known["user"] = user_of(connection.scope, _NO_USER)
-            return await _enforce(route_limit, connection, response, known)
+            return await _enforce(route_limit, connection, response, values)
 
+        _ask_for(dependency, by=by, attributes=attributes)
         return _dependency(_holding(dependency) if route_limit.holds_slots else dependency)
 
 
@@ -180,20 +184,45 @@ def _holding(enforce: Callable[..., Awaitable[Optional[Verdict]]]) -> Callable[.
     return dependency
 
 
-def _takes_request(by: Callable[..., Any]) -> bool:
+def _ask_for(dependency: Callable[..., Any], **functions: Any) -> None:
+    """Lets FastAPI give the values of those functions that are normal dependencies: they may have dependencies, and each is evaluated
+    once per request."""
+    signature = inspect.signature(dependency)
+    own = [parameter for parameter in signature.parameters.values() if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
+    asked = [
+        inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=Depends(function), annotation=Any)
+        for option, function in functions.items()
+        if callable(function) and not _takes_request(function)
+    ]
+    # FastAPI reads there what to give.
+    dependency.__signature__ = signature.replace(parameters=[*own, *asked])  # type: ignore[attr-defined]
+
+
+def _takes_request(function: Callable[..., Any]) -> bool:
     """Whether it is a plain function such as ``lambda request: request.headers["x-tenant"]``."""
-    parameters = list(inspect.signature(by).parameters.values())
+    parameters = list(inspect.signature(function).parameters.values())
     return len(parameters) == 1 and parameters[0].annotation is inspect.Parameter.empty and (
         parameters[0].default is inspect.Parameter.empty
     )
 
 
 async def _enforce(
-    route_limit: RouteLimit, connection: HTTPConnection, response: Response, known: dict[str, Any]
+    route_limit: RouteLimit, connection: HTTPConnection, response: Response, values: dict[str, Any]
 ) -> Verdict:
     scope = connection.scope
-    limiter, rule = route_limit.rule_for(_route_of(scope))
-    known[ROUTE] = rule
+    if route_limit.limiter is not None and route_limit.limiter._lacks_rules():
+        await route_limit.limiter._follow()
+    known: dict[str, Any] = {}
+    by, attributes = route_limit.by, route_limit.attributes
+    if attributes is not None:
+        found = values["attributes"] if "attributes" in values else await awaited(attributes(connection))
+        known.update(attributes_of(found))
+    if callable(by):
+        known[KEY] = key_of(values["by"] if "by" in values else await awaited(by(connection)))
+    if route_limit.needs_user(known):
+        known["user"] = user_of(scope, _NO_USER)
+    limiter, rules = route_limit.limiter_for(_route_of(scope))
+    known.update(rules)
     cost = await awaited(cost_of(route_limit.cost, connection))
     count_when = route_limit.count_when
     counting = None if count_when is None else _counting(scope)

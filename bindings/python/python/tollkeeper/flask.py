@@ -19,10 +19,10 @@ from . import _denied, _middleware, _routes
 from ._awaited import at_once, awaited
 from ._counting import decide_sync
 from ._errors import UsageError
-from ._identity import addressed_environ, key_of, name_of
+from ._identity import addressed_environ, attributes_of, key_of, name_of
 from ._middleware import LAYER
-from ._routes import ROUTE, RouteLimit, require_view, unrouted
-from ._rules import KEY, By, LimitLike, cost_of, texts
+from ._routes import RouteLimit, require_view, unrouted
+from ._rules import KEY, By, LimitLike, texts
 from ._tollkeeper import Collector, Limiter, Refusal, Verdict
 
 __all__ = ["Limits", "limit", "verdict_of"]
@@ -38,10 +38,12 @@ class Limits(_routes.Limits):
 
     def __call__(
         self,
-        limit: LimitLike,
+        limit: LimitLike | None = None,
         *,
         by: By = None,
+        limiter: Limiter | None = None,
         name: str | None = None,
+        attributes: Callable[[Request], Any] | None = None,
         cost: int | Callable[[Any], Any] = 1,
         exempt: Callable[[Request], Any] | None = None,
         count_when: Callable[[Response], Any] | None = None,
@@ -51,7 +53,10 @@ class Limits(_routes.Limits):
 
         :param by: an attribute such as ``"header.x-api-key|ip"`` or ``"user"`` (flask-login's, or ``g.user``); or a function of
             the request, sync or (for async views) async, that returns a key. The client's address by default.
+        :param limiter: a ``Limiter`` with rules of its own, instead of ``limit``.
         :param name: a name shared by several views, which then count together.
+        :param attributes: a function of the request, async only for async views, that returns a mapping of attributes for the rules of
+            ``limiter``, such as the customer's plan.
         :param exempt: a function of the request, async only for async views, that tells whether it is not limited: ``lambda request:
             request.method == "GET"``.
         :param count_when: a function of the response that tells whether the request counts: ``lambda response: response.status_code
@@ -59,7 +64,18 @@ class Limits(_routes.Limits):
         :param on_denied: answers denied requests: a function of the request and the verdict, async only for async views, that returns
             what a view may return, or None for the usual answer. Status and headers of the denial are added, unless it has others.
         """
-        route_limit = RouteLimit(self, limit, by, name, cost, exempt, count_when, on_denied)
+        route_limit = RouteLimit(
+            self,
+            limit,
+            by=by,
+            limiter=limiter,
+            name=name,
+            attributes=attributes,
+            cost=cost,
+            exempt=exempt,
+            count_when=count_when,
+            on_denied=on_denied,
+        )
 
         def decorate(view: _View) -> _View:
             require_view(view, _INSTEAD)
@@ -69,8 +85,8 @@ class Limits(_routes.Limits):
                 async def limited_async(*args: Any, **kwargs: Any) -> Any:
                     if await route_limit.is_exempt(request):
                         return await view(*args, **kwargs)
-                    limiter, known, key, cost = _question(route_limit, view)
-                    verdict = _enforce(route_limit, limiter, known, await awaited(key), await awaited(cost))
+                    attributes, key, cost = route_limit.told(request)
+                    verdict = _enforce(route_limit, view, await awaited(attributes), await awaited(key), await awaited(cost))
                     if not verdict.allowed:
                         return _denial(verdict, await awaited(_answer(route_limit, verdict)))
                     try:
@@ -84,8 +100,10 @@ class Limits(_routes.Limits):
             def limited(*args: Any, **kwargs: Any) -> Any:
                 if route_limit.is_exempt_sync(request):
                     return view(*args, **kwargs)
-                limiter, known, key, cost = _question(route_limit, view)
-                verdict = _enforce(route_limit, limiter, known, at_once(key, "by"), at_once(cost, "cost"))
+                attributes, key, cost = route_limit.told(request)
+                verdict = _enforce(
+                    route_limit, view, at_once(attributes, "attributes"), at_once(key, "by"), at_once(cost, "cost")
+                )
                 if not verdict.allowed:
                     return _denial(verdict, at_once(_answer(route_limit, verdict), "on_denied"))
                 try:
@@ -102,16 +120,6 @@ class Limits(_routes.Limits):
 limit = Limits()
 
 
-def _question(route_limit: RouteLimit, view: Callable[..., Any]) -> tuple[Limiter, dict[str, Any], Any, Any]:
-    """The limiter, what is known of the request, and its key and cost, which an async function may have yet to find."""
-    limiter, name = route_limit.rule_for(_route(view))
-    known: dict[str, Any] = {ROUTE: name}
-    by = route_limit.by
-    if isinstance(by, str) and "user" in by.split("|"):
-        known["user"] = _user()
-    return limiter, known, by(request) if callable(by) else None, cost_of(route_limit.cost, request)
-
-
 def _route(view: Callable[..., Any]) -> str:
     """The route's own name, without what clients choose, such as the path and the method: each would have its own count."""
     rule = request.url_rule
@@ -122,9 +130,15 @@ def _route(view: Callable[..., Any]) -> str:
     return f"{'-'.join(sorted(methods or rule.methods or []))}:{rule.rule}"
 
 
-def _enforce(route_limit: RouteLimit, limiter: Limiter, known: dict[str, Any], key: Any, cost: int) -> Verdict | Refusal:
+def _enforce(route_limit: RouteLimit, view: Callable[..., Any], attributes: Any, key: Any, cost: int) -> Verdict | Refusal:
+    limiter, known = route_limit.limiter_for(_route(view))
+    if limiter._lacks_rules():
+        limiter._follow_sync()
+    known.update(attributes_of(attributes))
     if key is not None:
         known[KEY] = key_of(key)
+    if route_limit.needs_user(known):
+        known["user"] = _user()
     count_when = route_limit.count_when
     seen = addressed_environ(request.environ, route_limit.limits._address_of())
     verdict = limiter._check_wsgi(seen, known, cost, count_when is not None)
