@@ -38,8 +38,9 @@ def codes(port: int, path: str, count: int) -> list[int]:
         ["-m", "uvicorn", "fastapi_app:app", "--log-level", "warning", "--port"],
         ["-m", "gunicorn", "flask_app:app", "--log-level", "warning", "--bind"],
         ["-m", "gunicorn", "django_app:application", "--log-level", "warning", "--bind"],
+        ["-m", "gunicorn", "drf_app:application", "--log-level", "warning", "--bind"],
     ],
-    ids=["fastapi", "flask", "django"],
+    ids=["fastapi", "flask", "django", "drf"],
 )
 def test_web(command: list[str], store: str, own_redis: Redis) -> None:
     port = free_port()

@@ -2,7 +2,8 @@
 
 - ``keyed("10/s burst 20").check(key)`` limits each key by one quota, in memory, without an event loop.
 - ``Limiter`` decides by rules, from code or from a file, in memory or in Redis.
-- ``tollkeeper.asgi``, ``tollkeeper.wsgi``, ``tollkeeper.fastapi``, ``tollkeeper.flask`` and ``tollkeeper.django`` are for the web.
+- ``tollkeeper.asgi``, ``tollkeeper.wsgi``, ``tollkeeper.fastapi``, ``tollkeeper.flask``, ``tollkeeper.django`` and
+  ``tollkeeper.rest_framework`` are for the web.
 """
 
 from ._errors import (

@@ -1,0 +1,221 @@
+"""Throttles of Django REST framework."""
+
+from __future__ import annotations
+
+import re
+import time
+import urllib.request
+from types import SimpleNamespace
+from typing import Any
+from urllib.error import HTTPError
+
+import pytest
+import test_django  # noqa: F401  (its settings are those of the process)
+from conftest import ROOT, Redis, free_port, serving
+from django.core.exceptions import ImproperlyConfigured
+from django.test import override_settings
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.response import Response
+from rest_framework.test import APIRequestFactory
+from rest_framework.throttling import SimpleRateThrottle
+from rest_framework.views import APIView
+
+from tollkeeper import Limiter, ManualClock, RuleError, UsageError, django, rest_framework
+from tollkeeper.rest_framework import AnonRateThrottle, RateThrottle, ScopedRateThrottle, UserRateThrottle
+
+RATES = {"anon": "1/hour", "user": ["2/m", "3/day"], "uploads": "2/min burst 3", "off": None, "slots": "1 algorithm concurrency"}
+CLOCK = ManualClock()
+
+
+class Token(BaseAuthentication):
+    """Users are known by a token, which only the view reads."""
+
+    def authenticate(self, request: Any) -> Any:
+        name = request.headers.get("x-token")
+        plan = "pro" if name and name.startswith("pro-") else "free"
+        return (SimpleNamespace(pk=name, is_authenticated=True, plan=plan), None) if name else None
+
+
+@pytest.fixture(autouse=True)
+def site(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What a process has that was started with these settings."""
+    monkeypatch.setattr(django, "limit", django._SiteLimits())
+    monkeypatch.setattr(rest_framework, "_made", {})
+    monkeypatch.setattr(SimpleRateThrottle, "THROTTLE_RATES", RATES)
+    settings = {"trusted_proxies": ["127.0.0.1"], "clock": CLOCK}
+    with override_settings(REST_FRAMEWORK={"UNAUTHENTICATED_USER": None}, TOLLKEEPER=settings):
+        yield
+
+
+def view(*classes: type[RateThrottle], scope: str | None = None) -> Any:
+    class View(APIView):
+        authentication_classes = [Token]
+        throttle_classes = classes
+        throttle_scope = scope
+
+        def get(self, _request: Any) -> Response:
+            return Response({"ok": True})
+
+    return View.as_view()
+
+
+def get(view: Any, user: str | None = None, client: str | None = None, **more: str) -> Any:
+    headers = {"x-token": user, "x-forwarded-for": client, **more}
+    response = view(APIRequestFactory().get("/", headers={name: value for name, value in headers.items() if value is not None}))
+    response.render()
+    return response
+
+
+def codes(view: Any, *users: str | None, **given: Any) -> list[int]:
+    return [get(view, user, **given).status_code for user in users]
+
+
+def test_the_users_of_views_are_limited() -> None:
+    """Views learn of their users by tokens that they read themselves, after middleware and decorators; so limits by user needed a throttle
+    that everybody wrote anew, without limit headers."""
+    limited = view(UserRateThrottle)
+    passed = get(limited, "ann")
+    assert passed.headers["ratelimit-policy"] == '"user";q=2;w=60,"user-2";q=3;w=86400'
+    assert passed.headers["ratelimit"] == '"user";r=1;t=30,"user-2";r=2;t=28800'
+    get(limited, "ann")
+    denied = get(limited, "ann")
+    assert (denied.status_code, denied.headers["retry-after"]) == (429, "30")
+    assert denied.data == {"detail": "Request was throttled. Expected available in 30 seconds."}
+    assert denied.headers["ratelimit"].startswith('"user";r=0;t=30,"user-2";r=1')
+    assert codes(limited, "bob", None, None, None) == [200, 200, 200, 429], "nobody is counted by address"
+    assert codes(limited, None, client="1.1.1.1") == [200]
+    CLOCK.advance(29.5)
+    assert get(limited, "ann").headers["retry-after"] == "1"
+    CLOCK.advance(0.5)
+    assert codes(limited, "ann", "ann") == [200, 429]
+    CLOCK.advance(60)
+    denied = get(limited, "ann")
+    assert denied.headers["retry-after"] == str(28800 - 90), "all rates of a list hold, and the longest wait is told"
+
+
+def test_wait_is_exact() -> None:
+    throttle = UserRateThrottle()
+    request: Any = SimpleNamespace(user=SimpleNamespace(pk="ann"), _request=APIRequestFactory().get("/"))
+    some: Any = SimpleNamespace(headers={})
+    assert [throttle.allow_request(request, some) for _ in range(3)] == [True, True, False]
+    CLOCK.advance(0.25)
+    assert not throttle.allow_request(request, some) and throttle.wait() == 29.75
+
+
+def test_scopes_of_views() -> None:
+    first, second, other = (view(ScopedRateThrottle, scope=scope) for scope in ("uploads", "uploads", None))
+    found = codes(first, "ann", "ann") + codes(second, "ann", "ann", "bob")
+    assert found == [200, 200, 200, 429, 200]
+    assert codes(other, "ann", "ann", "ann", "ann") == [200] * 4 and "ratelimit" not in get(other).headers
+    assert codes(view(ScopedRateThrottle, scope="off"), "ann", "ann") == [200, 200]
+    both = view(AnonRateThrottle, ScopedRateThrottle, scope="uploads")
+    assert codes(both, None, None) == [200, 429] and codes(both, "eve", "eve", "eve", "eve") == [200, 200, 200, 429]
+    assert get(both).headers["ratelimit-policy"] == '"anon";q=1;w=3600,"uploads";q=3;w=90'
+
+
+def test_addresses_are_those_that_the_settings_trust() -> None:
+    """The framework's own throttles believe `X-Forwarded-For`: whoever writes another one each time is not limited."""
+    limited = view(AnonRateThrottle)
+    assert codes(limited, None, client="1.1.1.1") + codes(limited, None, client="2.2.2.2") == [200, 200]
+    assert codes(limited, None, client="3.3.3.3, 1.1.1.1") == [429]
+    assert codes(limited, "ann", "ann", client="1.1.1.1") == [200, 200], "only requests without a user"
+
+
+def test_keys_of_its_own_and_other_rates() -> None:
+    class ByTenant(RateThrottle):
+        scope = "tenant"
+        rate = "1/min"
+
+        def get_cache_key(self, request: Any, view: Any) -> str | None:
+            tenant: str | None = request.headers.get("x-tenant")
+            return tenant
+
+    limited = view(ByTenant)
+    found = [get(limited, **{"x-tenant": tenant}).status_code for tenant in "aba"]
+    assert found == [200, 200, 429] and codes(limited, "ann", "ann") == [200, 200]
+
+    class Paced(UserRateThrottle):
+        scope = "paced"
+        rate = "100/s burst 5 algorithm leaky_bucket"
+
+    start = time.monotonic()
+    assert codes(view(Paced), *["ann"] * 5) == [200] * 5 and time.monotonic() - start > 0.03
+    assert django.limit.limiter.reset_sync("tenant", "a") and get(limited, **{"x-tenant": "a"}).status_code == 200
+
+
+def test_a_limit_by_plan_as_the_page_has_it() -> None:
+    page = (ROOT / "docs" / "howto" / "django.md").read_text()
+    (code,) = re.findall(r"^```python\n(from rest_framework.*?)^```", page, flags=re.M | re.S)
+    rules = [{"name": plan, "when": {"plan": plan}, "key": "{user}", "limit": f"{count}/min"} for plan, count in (("free", 1), ("pro", 2))]
+    names: dict[str, Any] = {"limiter": Limiter.from_rules(rules)}
+    exec(code, names)
+    limited = view(names["PlanThrottle"])
+    assert codes(limited, "ann", "ann", "pro-bob", "pro-bob", "pro-bob") == [200, 429, 200, 200, 429]
+    assert get(limited, "ann").headers["retry-after"] == "60"
+
+
+def test_mistakes_are_named() -> None:
+    class Unknown(UserRateThrottle):
+        scope = "unknown"
+
+    class Twice(UserRateThrottle):
+        rate = "9/min"
+
+    class Wrong(UserRateThrottle):
+        scope = "wrong"
+        rate = "5/fortnight"
+
+    for throttle, error, words in (
+        (Unknown, ImproperlyConfigured, "No default throttle rate set for 'unknown' scope"),
+        (Wrong, RuleError, "not a unit of time"),
+        (Twice, UsageError, "two different limits are called 'user'; give one of them another name"),
+    ):
+        codes(view(UserRateThrottle), "eve")
+        with pytest.raises(error, match=words):
+            get(view(throttle))
+    with pytest.raises(UsageError, match="a throttle does not see when a request ends"):
+        get(view(ScopedRateThrottle, scope="slots"))
+
+
+def test_a_request_that_is_shed_is_no_denial(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Shed:
+        """As when too many wait for Redis."""
+
+        def _denial(self) -> Any:
+            return 503, [(b"retry-after", b"1")], b'{"title": "Service Unavailable", "detail": "too many requests are waiting"}'
+
+    monkeypatch.setattr(rest_framework, "Refusal", Shed)
+    monkeypatch.setattr(RateThrottle, "_decided", lambda *_: Shed())
+    shed = get(view(AnonRateThrottle))
+    assert (shed.status_code, shed.headers["retry-after"]) == (503, "1") and shed.data == {"detail": "too many requests are waiting"}
+
+
+def test_the_setting_that_turns_limits_off() -> None:
+    limited = view(AnonRateThrottle)
+    with override_settings(TOLLKEEPER={"enabled": False}):
+        assert codes(limited, None, None, None) == [200] * 3
+
+
+def test_headers_are_written_once_beside_the_middleware() -> None:
+    limited = view(UserRateThrottle)
+    with override_settings(TOLLKEEPER={"limit": "9/min", "name": "site"}):
+        site = django.RateLimitMiddleware(limited)
+        answers = [site(APIRequestFactory().get("/", headers={"x-token": "ann"})) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert answers[2].headers["ratelimit-policy"] == '"site";q=9;w=60,"user";q=2;w=60,"user-2";q=3;w=86400'
+    assert answers[2].headers["retry-after"] == "30"
+
+
+def test_workers_of_a_real_server_count_together(redis_server: Redis) -> None:
+    port = free_port()
+    command = ["-m", "gunicorn", "-w", "2", "drf_app:application", "--log-level", "warning", "--bind", f"127.0.0.1:{port}"]
+    found = []
+    with serving(command, port, STORE=redis_server.url):
+        for _ in range(12):
+            request = urllib.request.Request(f"http://127.0.0.1:{port}/login", method="POST")
+            try:
+                with urllib.request.urlopen(request, timeout=10) as answer:
+                    found.append((answer.status, "ratelimit" in answer.headers))
+            except HTTPError as error:
+                found.append((error.code, error.headers["retry-after"] in ("11", "12")))
+    assert sorted(found) == [(200, True)] * 5 + [(429, True)] * 7
