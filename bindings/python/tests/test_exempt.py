@@ -17,7 +17,7 @@ from flask.views import MethodView
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 
 from tollkeeper import ConfigError, Limiter, ManualClock, TollkeeperWarning, UsageError, fastapi, flask
 from tollkeeper.asgi import RateLimitMiddleware
@@ -233,6 +233,9 @@ def test_each_route_of_an_application_and_single_routes_of_starlette() -> None:
     limited = Middleware(RateLimitMiddleware, limit="1/min", name="login")
     client = TestClient(Starlette(routes=[Route("/login", home, middleware=[limited]), Route("/open", home)]))
     assert codes(client, ["/login", "/open", "/login", "/open"]) == [200, 200, 429, 200]
+    mount = Mount("/v1", routes=[Route("/a", home), Route("/b", home)], middleware=[limited])
+    client = TestClient(Starlette(routes=[mount, Route("/open", home)]))
+    assert codes(client, ["/v1/a", "/v1/b", "/open", "/open"]) == [200, 429, 200, 200], "routes of a mount count together"
 
 
 def test_a_limit_is_not_put_on_what_it_cannot_limit() -> None:

@@ -45,7 +45,8 @@ async def look_up(key: bytes | None) -> Any:
 def test_all_of_it_is_tried() -> None:
     assert set(BLOCKS) == {
         "Start", "A single limit", "Rules", "Rules in Postgres", "Several requests in one call",
-        "Exceptions for single keys", "Costs that are known later", "Concurrency slots", "Limits that differ by customer", "Tests",
+        "Exceptions for single keys", "Costs that are known later", "Concurrency slots", "Starlette", "Litestar",
+        "Limits that differ by customer", "Tests",
     }
 
 
@@ -55,6 +56,7 @@ def test_blocks_run(title: str, tmp_path: Path, redis_server: Redis, monkeypatch
     (tmp_path / "tollkeeper.yaml").write_text("rules:\n  - { name: all, key: '{user_id}', limit: 10/s }\n")
     # What a reader has at that place of the page.
     names: dict[str, Any] = {
+        "__name__": __name__,
         "limiter": Limiter.from_rules([PER_USER, BY_ADDRESS]),
         "Limiter": Limiter,
         "ask_the_model": ask_the_model,
@@ -71,6 +73,10 @@ def test_blocks_run(title: str, tmp_path: Path, redis_server: Redis, monkeypatch
         assert len(BLOCKS[title][0].strip().splitlines()) <= 10, "a start of ten lines"
         client = TestClient(names["app"])
         assert [client.post("/login").status_code for _ in range(6)] == [200] * 5 + [429]
+    if title in ("Starlette", "Litestar"):
+        answers = [TestClient(names["app"]).post("/login") for _ in range(6)]
+        assert [answer.status_code < 300 for answer in answers] == [True] * 5 + [False] and answers[5].status_code == 429
+        assert answers[0].headers["ratelimit-policy"] == '"requests";q=20;w=12,"login";q=5;w=60'
     if title == "Limits that differ by customer":
         client = TestClient(names["app"])
         for headers in ({"x-api-key": "a"}, {}):
