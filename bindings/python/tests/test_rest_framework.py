@@ -100,6 +100,9 @@ def test_wait_is_exact() -> None:
     assert [throttle.allow_request(request, some) for _ in range(3)] == [True, True, False]
     CLOCK.advance(0.25)
     assert not throttle.allow_request(request, some) and throttle.wait() == 29.75
+    plain = APIRequestFactory().get("/")
+    plain.user = SimpleNamespace(pk="ann")
+    assert not UserRateThrottle().allow_request(plain, None), "where a function of Django asks"
 
 
 def test_scopes_of_views() -> None:

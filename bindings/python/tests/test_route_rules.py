@@ -151,5 +151,6 @@ def test_mistakes_of_routes_are_those_of_the_middleware(framework: str) -> None:
         if "name" not in middleware:
             with pytest.raises(error, match=words):
                 starlette(**middleware).get("/")
-    with pytest.raises(UsageError, match="attributes: must return a mapping such as .*, not 'pro'"):
-        routes_of(framework, False, limiter=limiter, attributes=lambda request: "pro").get("/")
+    for wrong in ("pro", None):
+        with pytest.raises(UsageError, match=f"attributes: must return a mapping such as .*, not {wrong!r}"):
+            routes_of(framework, False, limiter=limiter, attributes=lambda request: wrong).get("/")

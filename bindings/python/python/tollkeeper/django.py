@@ -256,7 +256,8 @@ async def _respond(asked: _Asked, respond: Callable[[], Any]) -> Any:
     if asked.limiter._lacks_rules():
         await asked.limiter._follow()
     known.update(attributes_of(await awaited(asked.attributes)))
-    known[KEY] = key_of(await awaited(asked.key))
+    if asked.key is not None:
+        known[KEY] = key_of(await awaited(asked.key))
     if asked.needs_user(known):
         known["user"] = await _user_later(request)
     verdict = await _decide(asked, await awaited(asked.cost))
@@ -285,7 +286,8 @@ def _respond_sync(asked: _Asked, respond: Callable[[], Any]) -> Any:
     if asked.limiter._lacks_rules():
         asked.limiter._follow_sync()
     known.update(attributes_of(at_once(asked.attributes, "attributes")))
-    known[KEY] = key_of(at_once(asked.key, "by"))
+    if asked.key is not None:
+        known[KEY] = key_of(at_once(asked.key, "by"))
     if asked.needs_user(known):
         known["user"] = _user(request)
     verdict = _decide_sync(asked, at_once(asked.cost, "cost"))

@@ -53,10 +53,12 @@ class RateThrottle(SimpleRateThrottle):
             known[KEY] = key_of(self.get_cache_key(request, view))
         else:
             known["user"] = name_of(request.user)
-        verdict = self._decided(request._request, known)
-        layer, _ = django._layer(request._request, verdict)
+        # Some ask throttles outside of the framework's views.
+        plain: Any = getattr(request, "_request", request)
+        verdict = self._decided(plain, known)
+        layer, _ = django._layer(plain, verdict)
         # The view adds these to its response, whoever makes it.
-        view.headers.update(layer.headers())
+        getattr(view, "headers", {}).update(layer.headers())
         if isinstance(verdict, Refusal):
             raise _refused(verdict)
         self._verdict = verdict
