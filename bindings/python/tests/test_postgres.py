@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import Postgres
+from test_route_rules import ROUTES, routes_of
 
 from tollkeeper import ConfigError, Limiter, StoreError, UsageError
 from tollkeeper.asgi import RateLimitMiddleware
@@ -128,6 +129,13 @@ def test_the_first_request_of_a_web_application_has_what_the_rules_need(postgres
 
     asyncio.run(main())
     assert sent == [200, 429, 200]
+
+
+@ROUTES
+def test_the_first_request_of_a_route_does_too(framework: str, is_async: bool, postgres: Postgres) -> None:
+    with_rule(postgres, 1, "{header.x-key}")
+    client = routes_of(framework, is_async, limiter=Limiter.from_postgres(postgres.url))
+    assert [client.get("/", headers={"x-key": key}).status_code for key in "aab"] == [200, 429, 200]
 
 
 def _child(limiter: Limiter, allowed: Any, url: str) -> None:
