@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
@@ -232,6 +233,42 @@ def test_from_slowapi(redis_server: Redis, namespace: str) -> None:
     table.do('app.add_middleware(RateLimitMiddleware, limit="100/min")')
     assert other.client.get("/").headers["ratelimit-policy"] == '"requests";q=100;w=60'
     table.is_done("tollkeeper.fastapi", "attributes")
+
+
+def test_from_limits(redis_server: Redis, namespace: str) -> None:
+    table = Table("guide/python.md", "Migrating from limits", keyed=keyed, Limiter=Limiter)
+    assert table.value('keyed("10/min algorithm fixed_window").check("key").allowed') is True
+    fields = [table._of(name, {}) for name in ("remaining", "reset_after")]
+    for name in ("algorithm sliding_window_log", "algorithm sliding_window_counter"):
+        decision = keyed(f"10/min {table._of(name, {})}").check("key")
+        assert [getattr(decision, field) > 0 for field in fields] == [True, True] and decision.remaining == 9
+    one = {"keyed(...)": "one"}
+    table.names["one"] = keyed("10/min")
+    assert table.value('keyed(...).check("key", 3)', **one).remaining == 7
+    assert table.value('keyed(...).peek("key")', **one).remaining == 7
+    assert table.value('keyed(...).reset("key")', **one) is True
+    replaced = {"[...]": '["10/s by user"]', "redis://...": f'{redis_server.url}", timeout=5, namespace="{namespace}'}
+    limiter = table.value('Limiter.from_rules([...], store="redis://...")', **replaced)
+    check = table._of("await limiter.check({...})", {"await ": "", "{...}": '{"user": "a"}'})
+
+    async def main() -> Any:
+        return await eval(check, {"limiter": limiter})
+
+    assert asyncio.run(main()).source == "store"
+    # One for each namespace.
+    table.is_done("keyed(...)")
+
+
+def test_from_pyrate_limiter() -> None:
+    table = Table("guide/python.md", "Migrating from pyrate-limiter", keyed=keyed, Limiter=Limiter)
+    table.names["limiter"] = table.value('Limiter.from_rules(["5/s by user", "100/h by user"])')
+    assert table.value('limiter.check_sync({"user": "key"}, cost=2)').rules[1].remaining == 98
+    assert table.value('keyed("5/s").check("key", 2)').remaining == 3
+    paced = keyed(f"10/s burst 2 {table._of('algorithm leaky_bucket', {})}")
+    decisions = [paced.check("key") for _ in range(3)]
+    assert getattr(decisions[0], table._of("delay", {})) == 0 and decisions[1].delay > 0
+    assert getattr(decisions[2], table._of("retry_after", {})) > 0
+    table.is_done('store="redis://..."')
 
 
 def advice(page: str, pattern: str, **names: Any) -> Any:
