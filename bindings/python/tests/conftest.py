@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -42,8 +43,10 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes], seconds: float = 
 class Redis:
     """A Redis server that can be killed and started again."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self) -> None:
+        # Not in pytest's folder: another run of pytest that begins meanwhile makes that private again, and no other user gets in.
+        self._temporary = tempfile.TemporaryDirectory(prefix="tollkeeper-postgres-")
+        self.folder = folder = Path(self._temporary.name)
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self.start()
@@ -104,8 +107,6 @@ class Postgres:
         self.user = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--"] if os.getuid() == 0 else []
         if self.user:
             shutil.chown(folder, "nobody", "nogroup")
-            for parent in list(folder.parents)[:-2]:
-                parent.chmod(parent.stat().st_mode | 0o011)
         self._run("initdb", "-D", str(folder / "data"), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "-N")
         self.start()
         self.sql("create database limits", "postgres")
@@ -132,6 +133,9 @@ class Postgres:
         self.process.send_signal(signal.SIGQUIT)
         self.process.wait()
 
+    def remove(self) -> None:
+        self._temporary.cleanup()
+
     def sql(self, text: str, database: str = "limits") -> str:
         command = ["-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-d", database, "-v", "ON_ERROR_STOP=1", "-qAtc", text]
         return self._run("psql", *command)
@@ -143,10 +147,11 @@ class Postgres:
 
 
 @pytest.fixture
-def postgres(tmp_path: Path) -> Iterator[Postgres]:
-    server = Postgres(tmp_path)
+def postgres() -> Iterator[Postgres]:
+    server = Postgres()
     yield server
     server.stop()
+    server.remove()
 
 
 @pytest.fixture(scope="session")
