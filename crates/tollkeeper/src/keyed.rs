@@ -103,12 +103,13 @@ impl Keyed {
     /// Like [`check_many`](Keyed::check_many), appending the answers to `decisions`.
     pub fn check_many_into<K: Hash>(&self, keys: &[K], decisions: &mut Vec<Decision>) {
         for keys in keys.chunks(Table::BATCH) {
-            let mut read = self.clock.now();
             let mut ids = [Id::default(); Table::BATCH];
             for (id, key) in ids.iter_mut().zip(keys) {
                 *id = self.table.id_of(key);
                 self.table.prefetch(*id);
             }
+            // While the memory is fetched.
+            let mut read = self.clock.now();
             decisions.reserve(keys.len());
             for id in &ids[..keys.len()] {
                 // The two paths do not join: see `Table::charge`.

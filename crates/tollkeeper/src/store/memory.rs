@@ -164,12 +164,13 @@ impl MemoryStore {
     /// fetched at once.
     pub(crate) fn charge_each(&self, charges: &[Charge], decided: &mut Vec<Result<Decision, StoreError>>) {
         for charges in charges.chunks(Table::BATCH) {
-            let mut read = self.clock.now();
             let mut ids = [Id::default(); Table::BATCH];
             for (id, charge) in ids.iter_mut().zip(charges) {
                 *id = self.table.id_of_bucket(charge.rule.name(), &charge.key);
                 self.table.prefetch(*id);
             }
+            // While the memory is fetched.
+            let mut read = self.clock.now();
             decided.reserve(charges.len());
             for (charge, id) in charges.iter().zip(ids) {
                 // The two paths do not join: see `Table::charge`.
