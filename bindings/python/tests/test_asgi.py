@@ -259,15 +259,31 @@ def test_exemptions_and_costs_may_be_async() -> None:
         ({"limit": "10/s", "by": "session"}, "by: no request has 'session'; use ip, user, header.NAME"),
         ({"limit": "10/s by x-api-key|ip"}, "by: no request has 'x-api-key'"),
         ({"limit": "10/s", "exempt": "/healthz"}, r'exempt: must be a list of paths such as \["/healthz"\], or a function'),
+        ({"limit": "10/s", "exempt": ["healthz"]}, "exempt: 'healthz': a path starts with a slash, as in '/healthz'"),
+        ({"limit": "10/s", "exempt": None}, "exempt: must be a list of paths .* not None"),
+        ({"limit": []}, "limit: the list is empty, so nobody would be limited; write for example"),
+        ({"limit": iter([])}, "limit: the list is empty"),
+        ({"limit": "10/s", "by": "header."}, "by: no request has 'header.'; use ip, user, header.NAME"),
+        ({"limit": "10/s", "by": "header.x key|ip"}, "by: no request has 'header.x key'"),
+        ({"limit": "10/s", "by": "ip|cookie."}, "by: no request has 'cookie.'"),
+        ({"limit": "10/s", "by": "ip|"}, "by: no request has ''"),
+        ({"limit": "10/s", "name": ""}, 'name: must be a text such as "login", not \'\''),
+        ({"limiter": ["10/s by ip"]}, "limiter: must be made by Limiter.from_rules or Limiter.from_file, not"),
         ({"limit": "10/s", "cost": -1}, "cost: must be a whole number from 0 .* not -1"),
         ({"limit": "10/s", "cost": 1.5}, "cost: must be a whole number from 0 .* not 1.5"),
     ],
 )
 def test_settings_that_make_no_sense_are_named(settings: dict[str, Any], words: str) -> None:
     """An exempt path that was given as a text exempted `/`, one of its letters; and a limit by an attribute that no request has
-    limited nobody."""
+    limited nobody. Neither did an empty list of limits, nor a header without a name."""
     with pytest.raises(ConfigError, match=words):
         RateLimitMiddleware(app, **settings)
+
+
+def test_names_of_headers_may_have_capitals() -> None:
+    limited = RateLimitMiddleware(app, limit="1/min", by="header.X-Api-Key")
+    ann, bob = (scope(headers=[(b"x-api-key", key)]) for key in (b"ann", b"bob"))
+    assert statuses(limited, ann, ann, bob) == [200, 429, 200]
 
 
 def test_misuse_is_named() -> None:

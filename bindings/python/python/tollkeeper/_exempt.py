@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ._errors import ConfigError
@@ -27,11 +27,14 @@ def exemption(exempt: Any) -> Paths | Callable[[Any], Any] | None:
         function: Callable[[Any], Any] = exempt
         return function
     # A text would be taken for a list of its letters, one of which is the path `/`.
-    if isinstance(exempt, (str, bytes)) or not all(isinstance(path, str) for path in exempt):
+    is_list = isinstance(exempt, Iterable) and not isinstance(exempt, (str, bytes))
+    paths: list[Any] = list(exempt) if is_list else [None]
+    if not all(isinstance(path, str) for path in paths):
         raise ConfigError(f'exempt: must be a list of paths such as ["/healthz"], or a function, not {exempt!r}')
-    paths = list(exempt)
     for path in paths:
         # Otherwise it would never match.
         if "*" in (path[:-1] if path.endswith("/*") else path):
             raise ConfigError(f"exempt: {path!r}: only a trailing /* is supported, as in '/static/*'; pass a function for other patterns")
+        if not path.startswith("/"):
+            raise ConfigError(f"exempt: {path!r}: a path starts with a slash, as in '/healthz'")
     return Paths(paths) if paths else None

@@ -33,6 +33,8 @@ def lines(limit: LimitLike) -> list[str | Quota]:
             f'limit: must be a line such as "100/min burst 20", a Quota or a list of them, not {limit!r}; for rules, pass '
             "limiter=Limiter.from_rules([...])"
         )
+    if not given:
+        raise ConfigError('limit: the list is empty, so nobody would be limited; write for example "100/min burst 20"')
     return given
 
 
@@ -45,19 +47,21 @@ def require_one_source(
     if limiter is None:
         if attributes is not None:
             raise UsageError("attributes: only for rules; pass limiter= instead of a limit, or use by= to set the key")
+    elif not isinstance(limiter, Limiter):
+        raise ConfigError(f"limiter: must be made by Limiter.from_rules or Limiter.from_file, not {limiter!r}")
     elif has_settings or by is not None and not callable(by):
         raise UsageError("limiter= has its own settings; pass them to Limiter.from_rules or Limiter.from_file")
 
 
 #: What every HTTP request can have, beside headers, cookies, parameters of the query and what ``identify`` names.
 _ATTRIBUTES = ("ip", "user", "method", "path", "host", KEY)
-_PARTS = ("header.", "cookie.", "query.")
+_PART = re.compile(r"header\.[!#$%&'*+.^_`~0-9A-Za-z-]+|(cookie|query)\..+")
 
 
 def _require_known(key: str, identify: Iterable[str]) -> None:
     """Refuses a key by an attribute that no request has: nobody would be limited."""
-    for name in "|".join(re.findall(r"{([^{}]*)}", key)).split("|"):
-        if name and name not in _ATTRIBUTES and not name.startswith(_PARTS) and name not in identify:
+    for name in (name for names in re.findall(r"{([^{}]*)}", key) for name in names.split("|")):
+        if name not in _ATTRIBUTES and not _PART.fullmatch(name) and name not in identify:
             raise ConfigError(
                 f"by: no request has {name!r}; use ip, user, header.NAME, cookie.NAME, query.NAME or global, name it in "
                 "identify=, or give a function of the request"
@@ -70,6 +74,8 @@ def rules_of(
     """The rules for these limits, with names derived from this one."""
     if by is not None and not isinstance(by, str) and not callable(by):
         raise ConfigError(f'by: must be an attribute such as "header.x-api-key|ip", or a function, not {by!r}')
+    if not isinstance(name, str) or not name:
+        raise ConfigError(f'name: must be a text such as "login", not {name!r}')
     specs = []
     for index, line in enumerate(lines(limit)):
         # The library parses the line; only a name and a key are missing.
