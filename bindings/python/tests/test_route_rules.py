@@ -143,6 +143,10 @@ def test_mistakes_of_routes_are_those_of_the_middleware(framework: str) -> None:
         ({}, UsageError, "give either limit="),
         ({"limiter": limiter, "by": "ip"}, UsageError, "limiter= has its own settings"),
         ({"limiter": limiter, "name": "login"}, UsageError, "limiter= has its own settings"),
+        ({"limiter": PLANS}, ConfigError, "limiter: must be made by Limiter.from_rules or Limiter.from_file, not"),
+        ({"limit": []}, ConfigError, "limit: the list is empty, so nobody would be limited"),
+        ({"limit": "1/min", "name": ""}, ConfigError, "name: must be a text such as \"login\", not ''"),
+        ({"limit": "1/min", "by": "ip|header."}, ConfigError, "by: no request has 'header.'"),
         ({"limit": PLANS}, ConfigError, r"for rules, pass limiter=Limiter.from_rules\(\[...\]\)"),
     ):
         with pytest.raises(error, match=words):
@@ -154,3 +158,14 @@ def test_mistakes_of_routes_are_those_of_the_middleware(framework: str) -> None:
     for wrong in ("pro", None):
         with pytest.raises(UsageError, match=f"attributes: must return a mapping such as .*, not {wrong!r}"):
             routes_of(framework, False, limiter=limiter, attributes=lambda request: wrong).get("/")
+
+
+def test_a_limit_that_cannot_be_used_does_not_fail_the_others() -> None:
+    """The second of two limits called `user` is called `user-2`. Where a view had a limit of that name, every view of the application failed
+    from its first request on, also those with other limits."""
+    limit, app = flask.Limits(), Flask(__name__)
+    app.get("/")(limit("5/min")(lambda: "home"))
+    app.get("/many", endpoint="many")(limit(["9/min", "99/day"], name="user")(lambda: "many"))
+    with pytest.raises(UsageError, match="two different limits are called 'user-2'; give one of them another name"):
+        limit("5/min", name="user-2")
+    assert codes(app.test_client(), ["/many", "/"]) == [200, 200]

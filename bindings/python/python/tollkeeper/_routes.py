@@ -97,10 +97,8 @@ class RouteLimit:
             #: Whether requests hold slots until they end. Rules of a limiter can change.
             self.holds_slots = True
             return
-        if not self._limit:
-            raise UsageError("the limit is missing; write for example limit(\"5/min\")")
         # Errors are raised here, not at the route's first request.
-        rules = rules_of(self._limit, by, "check", identify=limits._given().get("identify"))
+        rules = rules_of(self._limit, by, "check" if name is None else name, identify=limits._given().get("identify"))
         self.holds_slots = any(rule.get("algorithm") == "concurrency" for rule in rules)
         if name is not None:
             # So that a count can be looked at and reset before this process has seen a request of the route.
@@ -141,13 +139,14 @@ class RouteLimit:
         name = rule_name(self._name or f"{route}:{text}")
         with limits._lock:
             rules = rules_of(self._limit, self.by, name, {ROUTE: name}, limits._given().get("identify"))
-            before = limits._rules.get(name)
-            if before is not None and before != rules:
-                raise UsageError(f"two different limits are called {name!r}; give one of them another name")
-            if before is None:
-                limits._rules[name] = rules
+            if limits._rules.get(name) != rules:
+                taken = {rule["name"] for rule in limits._all()}
+                for twice in (rule["name"] for rule in rules if rule["name"] in taken):
+                    raise UsageError(f"two different limits are called {twice!r}; give one of them another name")
                 if limits._made is not None:
-                    limits._made.replace_rules(limits._all())
+                    limits._made.replace_rules([*limits._all(), *rules])
+                # Last: a limit that cannot be used would fail all the others.
+                limits._rules[name] = rules
         self._known[route] = name
         return name
 
