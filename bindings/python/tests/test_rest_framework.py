@@ -15,12 +15,14 @@ from conftest import ROOT, Redis, free_port, serving
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 from rest_framework.authentication import BaseAuthentication
+from rest_framework.decorators import action, api_view, authentication_classes, throttle_classes
 from rest_framework.response import Response
 from rest_framework.test import APIRequestFactory
 from rest_framework.throttling import SimpleRateThrottle
 from rest_framework.views import APIView
+from rest_framework.viewsets import ViewSet
 
-from tollkeeper import Limiter, ManualClock, RuleError, UsageError, django, rest_framework
+from tollkeeper import ConfigError, Limiter, ManualClock, RuleError, UsageError, django, rest_framework
 from tollkeeper.rest_framework import AnonRateThrottle, RateThrottle, ScopedRateThrottle, UserRateThrottle
 
 RATES = {"anon": "1/hour", "user": ["2/m", "3/day"], "uploads": "2/min burst 3", "off": None, "slots": "1 algorithm concurrency"}
@@ -146,6 +148,81 @@ def test_keys_of_its_own_and_other_rates() -> None:
     assert django.limit.limiter.reset_sync("tenant", "a") and get(limited, **{"x-tenant": "a"}).status_code == 200
 
 
+def test_keys_of_subclasses_as_in_the_framework() -> None:
+    """Subclasses that worked with the framework's throttles: one of `AnonRateThrottle` with a key of its own limited no user, because users
+    were let through before it was asked; one that asks `super()` failed each request; and `get_ident` believed `X-Forwarded-For`, so
+    whoever wrote another one each time was not limited."""
+
+    class Login(AnonRateThrottle):
+        scope = "login"
+        rate = "1/min"
+
+        def get_cache_key(self, request: Any, view: Any) -> str | None:
+            return self.cache_format % {"scope": self.scope, "ident": self.get_ident(request)}
+
+    limited = view(Login)
+    assert codes(limited, "ann", client="1.1.1.1") + codes(limited, "bob", None, client="1.1.1.1") == [200, 429, 429]
+    assert codes(limited, None, client="9.9.9.9, 1.1.1.1") + codes(limited, None, client="2.2.2.2") == [429, 200]
+    networks = [codes(limited, None, client=f"2001:db8::{host}")[0] for host in (1, 2)]
+    assert networks == [200, 429], "the clients of one network are one"
+
+    class ButStaff(UserRateThrottle):
+        scope = "but-staff"
+        rate = "1/min"
+
+        def get_cache_key(self, request: Any, view: Any) -> str | None:
+            return None if getattr(request.user, "pk", None) == "staff" else super().get_cache_key(request, view)
+
+    class Anonymous(AnonRateThrottle):
+        scope = "anonymous"
+        rate = "1/min"
+
+        def get_cache_key(self, request: Any, view: Any) -> str | None:
+            return super().get_cache_key(request, view)
+
+    found = codes(view(ButStaff), "ann", "ann", "bob", "staff", "staff", None, None, client="3.3.3.3")
+    assert found == [200, 429, 200, 200, 200, 200, 429]
+    assert codes(view(ButStaff), "3.3.3.3") == [200], "a user is no address"
+    assert codes(view(Anonymous), "ann", "ann", None, None) == [200, 200, 200, 429]
+
+    with override_settings(TOLLKEEPER={"clock": CLOCK, "address": lambda request: request.headers["x-real-ip"]}):
+        answers = [get(limited, "ann", **{"x-real-ip": address}).status_code for address in ("4.4.4.4", "4.4.4.4", "5.5.5.5")]
+    assert answers == [200, 429, 200]
+
+
+def test_views_of_functions_and_actions_of_viewsets() -> None:
+    class Paced(UserRateThrottle):
+        scope = "paced-functions"
+        rate = "1/min"
+
+    @api_view(["GET"])
+    @authentication_classes([Token])
+    @throttle_classes([Paced])
+    def function(_request: Any) -> Response:
+        return Response({"ok": True})
+
+    class Files(ViewSet):
+        authentication_classes = [Token]
+        throttle_scope = None
+
+        def list(self, _request: Any) -> Response:
+            return Response([])
+
+        @action(detail=False, throttle_classes=[ScopedRateThrottle], throttle_scope="uploads")
+        def upload(self, _request: Any) -> Response:
+            return Response({"ok": True})
+
+    assert codes(function, "ann", "ann", "bob") == [200, 429, 200]
+    assert codes(Files.as_view({"get": "list"}), *["ann"] * 5) == [200] * 5
+    assert codes(Files.as_view({"get": "upload"}, **Files.upload.kwargs), *["ann"] * 4) == [200, 200, 200, 429]
+
+
+def test_rates_as_the_framework_spells_them() -> None:
+    for rate, wait in (("1/s", 1), ("1/sec", 1), ("1/m", 60), ("1/minute", 60), ("1/hour", 3600), ("1/d", 86400), ("1/days", 86400)):
+        limited = view(type("Spelled", (UserRateThrottle,), {"rate": rate, "scope": rate.replace("/", "-")}))
+        assert codes(limited, "ann") == [200] and get(limited, "ann").headers["retry-after"] == str(wait)
+
+
 def test_a_limit_by_plan_as_the_page_has_it() -> None:
     page = (ROOT / "docs" / "howto" / "django.md").read_text()
     (code,) = re.findall(r"^```python\n(from rest_framework.*?)^```", page, flags=re.M | re.S)
@@ -158,6 +235,8 @@ def test_a_limit_by_plan_as_the_page_has_it() -> None:
 
 
 def test_mistakes_are_named() -> None:
+    """Which of the rates was wrong had to be guessed: the words had neither its scope nor its class."""
+
     class Unknown(UserRateThrottle):
         scope = "unknown"
 
@@ -168,9 +247,20 @@ def test_mistakes_are_named() -> None:
         scope = "wrong"
         rate = "5/fortnight"
 
+    class Number(UserRateThrottle):
+        scope, rate = "number", 5
+
+    class Empty(UserRateThrottle):
+        scope = "empty"
+
+        def get_rate(self) -> Any:
+            return []
+
     for throttle, error, words in (
         (Unknown, ImproperlyConfigured, "No default throttle rate set for 'unknown' scope"),
-        (Wrong, RuleError, "not a unit of time"),
+        (Wrong, RuleError, "Wrong: the rate '5/fortnight' of scope 'wrong': .* not a unit of time"),
+        (Number, ConfigError, "Number: the rate 5 of scope 'number': limit: must be a line such as"),
+        (Empty, ConfigError, r"Empty: the rate \[\] of scope 'empty': limit: the list is empty"),
         (Twice, UsageError, "two different limits are called 'user'; give one of them another name"),
     ):
         codes(view(UserRateThrottle), "eve")

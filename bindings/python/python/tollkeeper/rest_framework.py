@@ -20,14 +20,17 @@ from rest_framework.request import Request
 from rest_framework.throttling import SimpleRateThrottle
 
 from . import django
-from ._errors import UsageError
+from ._errors import TollkeeperError, UsageError
 from ._identity import addressed_environ, key_of, name_of
 from ._routes import RouteLimit
 from ._rules import KEY, texts
-from ._tollkeeper import Refusal, Verdict
+from ._tollkeeper import Limiter, Refusal, Verdict
 
 __all__ = ["AnonRateThrottle", "RateThrottle", "ScopedRateThrottle", "UserRateThrottle"]
 
+#: Limits by address, which say who a client is, by the settings that tell.
+_addresses: dict[str, Limiter] = {}
+_OF_ADDRESSES = ("trusted_proxies", "client_address", "ipv6_prefix")
 #: By class, scope and rate: the framework makes its throttles anew for each request.
 _made: dict[tuple[type, Any, str], RouteLimit] = {}
 
@@ -36,7 +39,8 @@ class RateThrottle(SimpleRateThrottle):
     """Limits each user, or the client's address if nobody is logged in, by the rate of its ``scope``: ``"5/min burst 10"``, or a list of
     rates that are enforced together. Store and settings are those of ``settings.TOLLKEEPER``.
 
-    A subclass may define ``get_cache_key(request, view)``, which returns what identifies a client instead, or None for no limit.
+    A subclass may define ``get_cache_key(request, view)``, which returns what identifies a client instead, or None for no limit. It may
+    ask ``super().get_cache_key``, and ``get_ident`` for the client's address.
     """
 
     _verdict: Verdict | None = None
@@ -70,14 +74,30 @@ class RateThrottle(SimpleRateThrottle):
         """After how many seconds the same request passes; None if it never does."""
         return None if self._verdict is None else self._verdict.retry_after
 
+    def get_ident(self, request: Request) -> str:
+        """The client's address, as the settings trust it. The framework's own believes any ``X-Forwarded-For``."""
+        settings = {name: value for name, value in django.limit._given().items() if name in _OF_ADDRESSES}
+        place = repr(settings)
+        limiter = _addresses.get(place)
+        if limiter is None:
+            limiter = _addresses[place] = Limiter.from_rules(["1/s by ip"], **settings)
+        # At no cost: it only says whose count this would be.
+        verdict = limiter._check_wsgi(_environ(getattr(request, "_request", request)), None, 0)
+        if isinstance(verdict, Refusal):
+            raise _refused(verdict)
+        return verdict.rules[0].key
+
+    def get_cache_key(self, request: Request, view: Any) -> str | None:
+        """For subclasses that add something to it."""
+        user = name_of(request.user)
+        return f"ip:{self.get_ident(request)}" if user is None else f"user:{user}"
+
     def _names_clients(self) -> bool:
-        return type(self).get_cache_key is not SimpleRateThrottle.get_cache_key
+        return type(self).get_cache_key not in (RateThrottle.get_cache_key, AnonRateThrottle.get_cache_key)
 
     def _decided(self, request: Any, known: dict[str, Any]) -> Verdict | Refusal:
         limiter, rules = self._limit().limiter_for(self._name())
-        address = django.limit._address_of()
-        seen = addressed_environ(request.META, django._asking(address, request))
-        return limiter._check_wsgi(seen, {**known, **rules})
+        return limiter._check_wsgi(_environ(request), {**known, **rules})
 
     def _limit(self) -> RouteLimit:
         rate: Any = self.rate
@@ -85,7 +105,10 @@ class RateThrottle(SimpleRateThrottle):
         limit = _made.get(place)
         if limit is None:
             by = self.get_cache_key if self._names_clients() else "user|ip"
-            limit = RouteLimit(django.limit, rate, by=by, name=self._name())
+            try:
+                limit = RouteLimit(django.limit, rate, by=by, name=self._name())
+            except TollkeeperError as error:
+                raise type(error)(f"{type(self).__name__}: the rate {rate!r} of scope {self.scope!r}: {error}") from None
             if limit.holds_slots:
                 raise UsageError(f"{rate!r}: a throttle does not see when a request ends; use @limit(...) of tollkeeper.django")
             _made[place] = limit
@@ -101,7 +124,13 @@ class AnonRateThrottle(RateThrottle):
     scope = "anon"
 
     def allow_request(self, request: Request, view: Any) -> bool:
-        return name_of(request.user) is not None or super().allow_request(request, view)
+        # A subclass with keys of its own limits those whom it names, as in the framework.
+        is_exempt = not self._names_clients() and name_of(request.user) is not None
+        return is_exempt or super().allow_request(request, view)
+
+    def get_cache_key(self, request: Request, view: Any) -> str | None:
+        """The same."""
+        return None if name_of(request.user) is not None else super().get_cache_key(request, view)
 
 
 class UserRateThrottle(RateThrottle):
@@ -124,6 +153,11 @@ class ScopedRateThrottle(RateThrottle):
             return True
         self.rate = self.get_rate()
         return super().allow_request(request, view)
+
+
+def _environ(request: Any) -> Any:
+    """What is known of a request of Django, with the client's address from the settings."""
+    return addressed_environ(request.META, django._asking(django.limit._address_of(), request))
 
 
 def _refused(refusal: Refusal) -> APIException:
