@@ -22,10 +22,12 @@ django.setup()
 from django.http import HttpRequest, HttpResponse  # noqa: E402
 from django.test import AsyncClient, AsyncRequestFactory, Client, RequestFactory, override_settings  # noqa: E402
 from django.urls import path  # noqa: E402
+from django.utils.decorators import method_decorator  # noqa: E402
 from django.views import View  # noqa: E402
 
 from tollkeeper import ConfigError, ManualClock, UsageError  # noqa: E402
 from tollkeeper.django import Limits, RateLimitMiddleware, verdict_of  # noqa: E402
+from tollkeeper.django import limit as site_limit  # noqa: E402
 
 limit = Limits()
 
@@ -156,12 +158,60 @@ def test_rules_of_the_middleware(tmp_path: Any) -> None:
         ({"limit": "10/s", "rules": []}, UsageError, "write one of limit"),
         ({"limit": "10/s", "stroe": "memory:"}, UsageError, "there is no setting 'stroe'; use one of limit, rules"),
         ({"limit": "10/s", "exempt": "/healthz"}, ConfigError, "exempt: must be a list of paths"),
-        ({"rules": [], "by": "user"}, UsageError, "has its own settings"),
+        ({"rules": ["1/min by ip"], "by": "user"}, UsageError, "has its own settings"),
+        ({"rules": []}, UsageError, r"settings.TOLLKEEPER: rules: \[\] has no rules, so nobody would be limited"),
+        ({"limit": []}, ConfigError, "limit: the list is empty, so nobody would be limited"),
+        ({"limit": "10/s", "exempt": None}, ConfigError, "exempt: must be a list of paths .* not None"),
     ],
 )
 def test_settings_that_make_no_sense_are_named(config: Any, error: type[Exception], words: str) -> None:
+    """An empty list of limits or rules limited nobody, and nothing said so."""
     with pytest.raises(error, match=words):
         middleware(home, **config)
+
+
+def test_a_class_with_async_handlers() -> None:
+    """The page says to decorate `dispatch` of a class. That of a class with async handlers is no coroutine function but returns a coroutine,
+    which was taken for the response: each request failed with a TypeError, after it had been counted."""
+
+    def views(*given: Any, **options: Any) -> Any:
+        @method_decorator(Limits()(*given, **options), name="dispatch")
+        class Page(View):
+            async def get(self, _request: HttpRequest) -> HttpResponse:
+                await asyncio.sleep(0)
+                return HttpResponse("page")
+
+        return Page.as_view()
+
+    async def found(view: Any) -> Any:
+        answers = [await view(AsyncRequestFactory().get("/", headers={"x-user": "ann"})) for _ in range(3)]
+        return [answer.status_code for answer in answers], "ratelimit" in answers[0].headers
+
+    async def by_user(request: HttpRequest) -> str | None:
+        return request.headers.get("x-user")
+
+    for options in ({}, {"by": by_user}, {"count_when": lambda response: response.status_code == 200}):
+        assert asyncio.run(found(views("2/min", **options))) == ([200, 200, 429], True)
+    assert asyncio.run(found(views("1/min", exempt=lambda request: True)))[0] == [200] * 3
+
+    async def together(view: Any) -> list[int]:
+        answers = await asyncio.gather(*(view(AsyncRequestFactory().get("/")) for _ in range(3)))
+        return sorted(answer.status_code for answer in answers)
+
+    view = views("2 algorithm concurrency")
+    assert [asyncio.run(together(view)) for _ in range(2)] == [[200, 200, 429]] * 2, "slots are held until the response is there"
+
+
+def test_tests_may_override_the_settings() -> None:
+    """`@limit` kept the limiter of the first request in the process: tests with a clock of their own were decided by the machine's, and
+    met the counts of the tests before them."""
+    view, requests = site_limit("1/min", name="overridden")(home), RequestFactory()
+    for _ in range(2):
+        clock = ManualClock()
+        with override_settings(TOLLKEEPER={"limit": "9/min", "clock": clock}):
+            assert [view(requests.get("/")).status_code for _ in range(2)] == [200, 429]
+            clock.advance(60)
+            assert view(requests.get("/")).status_code == 200
 
 
 def failed(response: HttpResponse) -> bool:
@@ -310,7 +360,6 @@ def test_a_setting_turns_all_limits_off() -> None:
 
 
 def test_some_requests_of_a_view_and_views_that_are_classes() -> None:
-    from django.utils.decorators import method_decorator
     from django.views import View
 
     def is_reading(request: HttpRequest) -> bool:

@@ -18,6 +18,8 @@ from typing import Any, NamedTuple, TypeVar
 from asgiref.sync import iscoroutinefunction
 from django.conf import settings
 from django.core.exceptions import BadRequest, ImproperlyConfigured, MiddlewareNotUsed, PermissionDenied, SuspiciousOperation
+from django.core.signals import setting_changed
+from django.dispatch import receiver
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.multipartparser import MultiPartParserError
 from django.http.response import HttpResponseBase
@@ -101,13 +103,13 @@ class Limits(_routes.Limits):
 
         def decorate(view: _View) -> _View:
             require_view(view, '@method_decorator(limit("5/min"), name="dispatch") for a class')
-            if iscoroutinefunction(view):
+            if _is_async(view):
 
                 @functools.wraps(view)
                 async def limited_async(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
                     respond = functools.partial(view, request, *args, **kwargs)
                     if await route_limit.is_exempt(request):
-                        return await respond()
+                        return await awaited(respond())
                     return await _respond(_of_view(route_limit, view, request), respond)
 
                 return limited_async  # type: ignore[return-value]
@@ -122,6 +124,13 @@ class Limits(_routes.Limits):
             return limited  # type: ignore[return-value]
 
         return decorate
+
+
+def _is_async(view: Callable[..., Any]) -> bool:
+    """Whether it returns something to await. So do the methods of a class whose handlers are async, also those that are no coroutine
+    functions, such as ``dispatch``. ``method_decorator`` binds a method and wraps it in a partial."""
+    within = getattr(getattr(view, "func", None), "__self__", None)
+    return iscoroutinefunction(view) or bool(getattr(within, "view_is_async", False))
 
 
 class _SiteLimits(Limits):
@@ -149,6 +158,14 @@ def _config() -> dict[str, Any]:
 
 #: Limits with the store and the proxies of ``settings.TOLLKEEPER``; in this process's memory by default.
 limit = _SiteLimits()
+
+
+@receiver(setting_changed)
+def _reload(*, setting: str, **_: Any) -> None:
+    """Tests override settings: another clock or store takes effect, and counts in memory start again."""
+    if setting == "TOLLKEEPER":
+        with limit._lock:
+            limit._made = None
 
 
 class _Site(Middleware[None, HttpRequest]):
@@ -187,6 +204,8 @@ def _configured() -> _Site:
         store = {"store": config.pop("store")} if "store" in config else {}
         config["limiter"] = Limiter.from_file(config.pop("file"), **store)
     elif "rules" in config:
+        if not config["rules"]:
+            raise UsageError(f"settings.TOLLKEEPER: rules: {config['rules']!r} has no rules, so nobody would be limited")
         given = {name: config.pop(name) for name in ("store", *_SETTINGS) if name in config}
         config["limiter"] = Limiter.from_rules(config.pop("rules"), **given)
     return _Site(None, **config)
@@ -268,7 +287,7 @@ async def _respond(asked: _Asked, respond: Callable[[], Any]) -> Any:
         try:
             if verdict.delay:
                 await asyncio.sleep(verdict.delay)
-            response = await respond()
+            response = await awaited(respond())
         except Exception as error:
             if asked.count_when is not None:
                 await decide(verdict, asked.count_when, HttpResponse(status=_status_of(error)))
