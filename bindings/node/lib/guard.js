@@ -340,6 +340,7 @@ function exemption(exempt, host) {
   for (const path of [...below, ...paths]) {
     // Otherwise it would never match.
     if (path.includes("*")) throw new ConfigError(`exempt: "${path}": only a trailing /* is supported, as in "/static/*"; pass a function for other patterns`);
+    if (!path.startsWith("/")) throw new ConfigError(`exempt: "${path}": a path starts with a slash, as in "/healthz"`);
   }
   return (request) => {
     const target = host.target(request);

@@ -1,12 +1,13 @@
 // Options by name. An unknown one is refused, because the mistake would otherwise go unnoticed.
 "use strict";
 
+const { inspect } = require("node:util");
 const { ConfigError } = require("./errors.js");
 
 /** Refuses options that are not among these names. `instead` says what to write for options of other packages. */
 function known(where, options, names, instead = {}) {
-  if (options === null || typeof options !== "object") {
-    throw new ConfigError(`${where}: options are an object such as { ${names[0]}: ... }, not ${options}`);
+  if (options === null || typeof options !== "object" || Array.isArray(options)) {
+    throw new ConfigError(`${where}: options are an object such as { ${names[0]}: ... }, not ${inspect(options)}`);
   }
   for (const name in options) {
     if (names.includes(name)) continue;

@@ -31,13 +31,13 @@ function specs(rules) {
 
 /** What every HTTP request can have, beside headers, cookies, parameters of the query and what `identify` names. */
 const ATTRIBUTES = ["ip", "user", "method", "path", "host", KEY];
-const PARTS = ["header.", "cookie.", "query."];
+const PART = /^(header\.[!#$%&'*+.^_`|~0-9A-Za-z-]+|(cookie|query)\..+)$/;
 
 /** Refuses a key by an attribute that no request has: nobody would be limited. */
 function requireKnown(key, identify) {
   const names = [...key.matchAll(/{([^{}]*)}/g)].flatMap(([, alternatives]) => alternatives.split("|"));
   for (const name of names) {
-    if (name === "" || ATTRIBUTES.includes(name) || PARTS.some((part) => name.startsWith(part)) || Object.hasOwn(identify, name)) continue;
+    if (name === "" || ATTRIBUTES.includes(name) || PART.test(name) || Object.hasOwn(identify, name)) continue;
     throw new ConfigError(
       `by: no request has "${name}"; use ip, user, header.NAME, cookie.NAME, query.NAME or global, name it in \`identify\`, or give ` +
         "a function of the request",

@@ -247,6 +247,13 @@ test("mistakes are reported when the middleware is made", () => {
   assert.throws(() => rateLimit({ limiter: rateLimit("1/s").limiter, by: "ip" }), /has its own settings/);
   assert.throws(() => rateLimit({ limiter: {} }), /limiter: create it with Limiter.fromRules/);
   assert.throws(() => rateLimit("10/min", { exempt: "/x" }), /exempt: must be a list of paths/);
+  assert.throws(() => rateLimit("10/min", { exempt: ["healthz"] }), /exempt: "healthz": a path starts with a slash, as in "\/healthz"/);
+  // A header without a name is one that no request has, and nobody was limited.
+  for (const by of ["header.", "header.x key|ip", "ip|cookie.", "query."]) {
+    assert.throws(() => rateLimit("10/min", { by }), /by: no request has "[^"]*"; use ip, user, header.NAME/);
+  }
+  rateLimit("10/min", { by: "header.X-Api-Key|cookie.sid|query.q" });
+  assert.throws(() => rateLimit("10/min", []), /rateLimit: options are an object such as { limit: ... }, not \[\]/);
   for (const path of ["*.js", "/a*", "/a/*/b", "/a/*/*"]) {
     assert.throws(() => rateLimit("10/min", { exempt: [path] }), /exempt: ".*": only a trailing \/\* is supported, as in "\/static\/\*"/);
   }
