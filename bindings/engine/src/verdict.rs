@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tollkeeper::http::{Answer, AnswerStyle, PlainAnswer};
-use tollkeeper::{LimitHeader, Row, Timestamp, Verdict, each_limit_header, retry_after_seconds};
+use tollkeeper::{HeaderStyle, LimitHeader, Row, Timestamp, Verdict, each_limit_header, retry_after_seconds};
 
 /// A verdict, the store's time at which it was made, and the style of its response.
 #[derive(Clone, Debug)]
@@ -40,9 +40,12 @@ impl Checked {
     }
 
     /// Combines the verdicts of several layers on one request: the headers of all, and the response of the one that
-    /// denies.
+    /// denies. The headers have the style of the other one, which is the more specific layer, unless that is the default.
     pub fn and(&self, other: &Checked) -> Checked {
         let rows: Vec<Row> = self.verdict.rows().iter().chain(other.verdict.rows()).cloned().collect();
-        Checked { verdict: Arc::new(Verdict::new(rows)), now: self.now.max(other.now), style: other.style.clone() }
+        let is_default = other.style.headers == HeaderStyle::default();
+        let headers = if is_default { self.style.headers } else { other.style.headers };
+        let style = AnswerStyle { headers, ..other.style.clone() };
+        Checked { verdict: Arc::new(Verdict::new(rows)), now: self.now.max(other.now), style }
     }
 }

@@ -160,7 +160,10 @@ function send(reply, answer) {
 }
 
 function set(reply, flat) {
-  for (let index = 0; index < flat.length; index += 2) reply.header(flat[index], flat[index + 1]);
+  for (let index = 0; index < flat.length; index += 2) {
+    if (flat[index + 1] === "") reply.removeHeader(flat[index]);
+    else reply.header(flat[index], flat[index + 1]);
+  }
 }
 
 // What `fastify-plugin` does: the hooks are for the whole application, not for this plugin's own routes.

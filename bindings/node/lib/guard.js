@@ -59,7 +59,7 @@ const DENIED = 50; // "2"
 /** An answer starts with its outcome and its number on its page. */
 const START = 2;
 
-/** Adds an inner layer's verdict to an outer one: the values of the limit headers of both. */
+/** Adds an inner layer's verdict to an outer one: the limit headers of both. */
 let joined;
 
 /** The decision on one request, from the text of the addon: see `src/layer.rs`. */
@@ -80,11 +80,14 @@ class Passage {
     this.delay = outcome === DELAYED ? Number(text.slice(START, text.indexOf("\n", START))) : 0;
   }
 
-  /** The limit headers of this layer and of those around it, names and values in turn. */
+  /**
+   * The limit headers of this layer and of those around it, names and values in turn. An empty value is for a header that is to be
+   * removed: an outer layer wrote it in another style.
+   */
   headers(request) {
     const place = carrier(request);
     const outer = place[LAYER];
-    if (outer !== undefined) return fields(this.#names, joined(outer, this), 0);
+    if (outer !== undefined) return joined(outer, this);
     place[LAYER] = this;
     return fields(this.#names, this.#text, this.delay > 0 ? this.#text.indexOf("\n", START) + 1 : START);
   }
@@ -94,7 +97,7 @@ class Passage {
     const outer = carrier(request)[LAYER];
     if (outer === undefined) return response(this.#text, START);
     const denial = response(addon.denial(this.#page, this.#number), 0);
-    denial.headers.push(...fields(this.#names, joined(outer, this), 0));
+    denial.headers.push(...joined(outer, this));
     return denial;
   }
 
@@ -116,7 +119,10 @@ class Passage {
 
   // Not a private method: those cost every instance a property.
   static {
-    joined = (outer, inner) => addon.join(outer.#page, outer.#number, inner.#page, inner.#number);
+    joined = (outer, inner) => {
+      const text = addon.join(outer.#page, outer.#number, inner.#page, inner.#number);
+      return text === "" ? [] : text.split("\n");
+    };
   }
 }
 

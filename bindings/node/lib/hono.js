@@ -44,14 +44,14 @@ function rateLimit(limit, options) {
     const passage = await guard.decide(context);
     if (passage === undefined) return next();
     if (!passage.allowed) return deny(guard, passage, context);
-    const limits = passage.headers(context.req.raw);
-    set(context, limits);
+    const request = context.req.raw;
+    set(context, (request[LIMITS] = passage.headers(request)));
     const outgoing = context.env?.outgoing;
     if (guard.holdsSlots && outgoing) incoming.whenOver(outgoing, () => passage.release());
     if (passage.delay > 0) await new Promise((resolve) => afterDelay(passage.delay, resolve));
     try {
       await next();
-      complete(context, limits);
+      complete(context, request[LIMITS]);
       if (guard.seesResponses && !hasGone(context)) await guard.settle(passage, context);
     } finally {
       // If there is no event for the end of the response, it ends when it has been created.
@@ -63,12 +63,16 @@ function rateLimit(limit, options) {
   return middleware;
 }
 
+/** Where a request carries the limit headers of all layers so far. */
+const LIMITS = Symbol("tollkeeper.limits");
+
 /** Adds the limit headers to a response that was not made by the context, and has none of its headers. */
 function complete(context, limits) {
   // That of a connection that switches protocols cannot be changed.
   if (context.res.status === 101) return;
   for (let index = 0; index < limits.length; index += 2) {
-    if (!context.res.headers.has(limits[index])) context.header(limits[index], limits[index + 1]);
+    if (limits[index + 1] === "") context.res.headers.delete(limits[index]);
+    else if (!context.res.headers.has(limits[index])) context.header(limits[index], limits[index + 1]);
   }
 }
 
@@ -80,9 +84,13 @@ function hasGone({ env, req }) {
 async function deny(guard, passage, context) {
   const { status, headers, body } = passage.denial(context.req.raw);
   const verdict = guard.verdictToAnswer(passage);
+  // The denial has those of all layers.
+  context.req.raw[LIMITS] = [];
   if (verdict === undefined) {
     const fields = new Headers();
-    for (let index = 0; index < headers.length; index += 2) fields.set(headers[index], headers[index + 1]);
+    for (let index = 0; index < headers.length; index += 2) {
+      if (headers[index + 1] !== "") fields.set(headers[index], headers[index + 1]);
+    }
     return new Response(body, { status, headers: fields });
   }
   const limits = incoming.withoutType(headers);
@@ -98,13 +106,13 @@ function completed(response, status, headers) {
   const fields = new Headers(response.headers);
   for (let index = 0; index < headers.length; index += 2) {
     const name = headers[index];
-    if (!fields.has(name)) fields.set(name, headers[index + 1]);
+    if (headers[index + 1] !== "" && !fields.has(name)) fields.set(name, headers[index + 1]);
   }
   return new Response(response.body, { status: response.status === 200 ? status : response.status, headers: fields });
 }
 
 function set(context, flat) {
-  for (let index = 0; index < flat.length; index += 2) context.header(flat[index], flat[index + 1]);
+  for (let index = 0; index < flat.length; index += 2) context.header(flat[index], flat[index + 1] || undefined);
 }
 
 exports.rateLimit = rateLimit;

@@ -72,10 +72,13 @@ function whenAnswered(response, callback) {
   });
 }
 
-/** Sets headers that are names and values in turn. */
+/** Sets headers that are names and values in turn; those without a value are removed. */
 function setHeaders(response, flat) {
   const { setHeader } = response;
-  for (let index = 0; index < flat.length; index += 2) setHeader.call(response, flat[index], flat[index + 1]);
+  for (let index = 0; index < flat.length; index += 2) {
+    if (flat[index + 1] === "") response.removeHeader(flat[index]);
+    else setHeader.call(response, flat[index], flat[index + 1]);
+  }
 }
 
 /** The headers of a denial that the application answers: the type is that of its own body. */
@@ -91,7 +94,10 @@ function withoutType(flat) {
 function send(response, { status, headers, body }) {
   // Together: Node has to keep headers that are set one by one. As an object, which all that wrap `writeHead` understand.
   const fields = {};
-  for (let index = 0; index < headers.length; index += 2) fields[headers[index]] = headers[index + 1];
+  for (let index = 0; index < headers.length; index += 2) {
+    if (headers[index + 1] === "") response.removeHeader(headers[index]);
+    else fields[headers[index]] = headers[index + 1];
+  }
   fields["content-length"] = Buffer.byteLength(body);
   response.writeHead(status, fields);
   response.end(body);

@@ -52,7 +52,10 @@ async function deny(guard, passage, context) {
 }
 
 function set(context, flat) {
-  for (let index = 0; index < flat.length; index += 2) context.set(flat[index], flat[index + 1]);
+  for (let index = 0; index < flat.length; index += 2) {
+    if (flat[index + 1] === "") context.remove(flat[index]);
+    else context.set(flat[index], flat[index + 1]);
+  }
 }
 
 exports.rateLimit = rateLimit;

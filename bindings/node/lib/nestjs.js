@@ -110,7 +110,10 @@ function isSkipped(context) {
 }
 
 function set(response, flat) {
-  for (let index = 0; index < flat.length; index += 2) response.header(flat[index], flat[index + 1]);
+  for (let index = 0; index < flat.length; index += 2) {
+    if (flat[index + 1] === "") response.removeHeader(flat[index]);
+    else response.header(flat[index], flat[index + 1]);
+  }
 }
 
 exports.RateLimit = RateLimit;

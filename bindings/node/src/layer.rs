@@ -243,13 +243,14 @@ pub fn denial(page: &External<Rc<Page>>, number: u32) -> String {
     text
 }
 
-/// Adds an inner layer's verdict to an outer one; returns the values of the limit headers of both, in the style of the
-/// inner one.
+/// Adds an inner layer's verdict to an outer one; returns names and values of the limit headers of both, each on its own
+/// line. Headers that the outer one wrote in another style have an empty value.
 #[napi]
 pub fn join(outer: &External<Rc<Page>>, number: u32, inner: &External<Rc<Page>>, inner_number: u32) -> String {
     let added = inner.0.borrow().checked(inner_number);
     let mut kept = outer.0.borrow_mut();
     let Some(mut all) = kept.checked(number) else { return String::new() };
+    let before = all.style.headers.names();
     if let Some(checked) = added {
         all = all.and(&checked);
         let joined = kept.push_rows(&all.verdict);
@@ -257,9 +258,11 @@ pub fn join(outer: &External<Rc<Page>>, number: u32, inner: &External<Rc<Page>>,
             (*rows, *now, *style) = (joined, all.now, all.style.clone());
         }
     }
-    let mut text = String::new();
-    limits(&all, &mut text);
-    text
+    let mut lines: Vec<String> =
+        all.limits().flat_map(|header| [header.name.to_string(), header.to_string()]).collect();
+    let stale = before.iter().filter(|name| !all.style.headers.names().contains(name));
+    lines.extend(stale.flat_map(|name| [name.to_string(), String::new()]));
+    lines.join("\n")
 }
 
 /// Releases the slots: the request has ended.

@@ -77,6 +77,33 @@ export function conforms(framework, listen) {
       assert.deepEqual(await statuses(url, 1), [200]);
     }));
 
+  // A route with another style than the middleware had the headers of both. If it had no style, those of the middleware were left with
+  // values of the default, which their readers do not understand.
+  it("layers with different styles of headers are written once, in one", async () => {
+    const names = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];
+    const delta = { headers: "x-ratelimit-delta" };
+    const own = { onDenied: limits.json[framework.split(" ")[0]] };
+    const written = ({ headers }) => [...headers.keys()].filter((name) => name.includes("ratelimit"));
+    for (const [outer, inner] of [[{}, delta], [delta, {}], [{ headers: "draft-06" }, delta], [{}, { ...delta, ...own }]]) {
+      await application({ all: ["9/min", outer], login: ["1/min", inner] }, async (url) => {
+        const answers = [await fetch(`${url}/login`, { method: "POST" }), await fetch(`${url}/login`, { method: "POST" })];
+        assert.deepEqual(answers.map(({ status }) => status), [200, 429]);
+        for (const answer of answers) {
+          assert.deepEqual(written(answer).sort(), names);
+          assert.equal(answer.headers.get("x-ratelimit-limit"), "1");
+        }
+      });
+    }
+    await application({ all: ["9/min", delta], login: ["1/min", { headers: "draft-07" }] }, async (url) => {
+      const passed = await fetch(`${url}/login`, { method: "POST" });
+      assert.deepEqual([written(passed).length, passed.headers.get("ratelimit-policy")], [2, "9;w=60, 1;w=60"]);
+    });
+    await application({ all: ["9/min"], login: ["1/min", { headers: "none" }] }, async (url) => {
+      const [passed, denied] = [await fetch(`${url}/login`, { method: "POST" }), await fetch(`${url}/login`, { method: "POST" })];
+      assert.deepEqual([written(passed), written(denied), denied.headers.get("retry-after")], [[], [], "60"]);
+    });
+  });
+
   it("several limits hold together, all or nothing", () =>
     application({ all: [["1/min", "100/h"], { name: "both" }] }, async (url) => {
       await statuses(url, 3);

@@ -232,6 +232,10 @@ async def _enforce(
     if isinstance(verdict, Verdict):
         if layer is None:
             layer = scope[LAYER] = Collector()
+        elif isinstance(layer, Collector):
+            # What another dependency wrote may be in another style.
+            for name, _ in layer.headers():
+                del response.headers[name]
         layer.add(verdict)
     if not verdict.allowed:
         if scope["type"] == "websocket":
