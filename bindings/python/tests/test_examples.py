@@ -66,7 +66,7 @@ def test_types(checker: str) -> None:
     environment = {**os.environ, "MYPYPATH": str(PACKAGE), "PYTHONPATH": str(PACKAGE)}
     examples = sorted(str(path) for path in EXAMPLES.glob("*.py"))
     if checker == "mypy":
-        command = ["-m", "mypy", "--strict", "--no-error-summary", *examples, str(PACKAGE / "tollkeeper")]
+        command = ["-m", "mypy", "--strict", "--no-error-summary", *examples, str(TESTS / "typed.py"), str(PACKAGE / "tollkeeper")]
     else:
         command = ["-m", "pyright", "--pythonpath", sys.executable, "--project", str(TESTS / "pyrightconfig.json")]
     done = subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True, cwd=ROOT)

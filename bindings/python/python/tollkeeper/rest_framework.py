@@ -43,6 +43,8 @@ class RateThrottle(SimpleRateThrottle):
     ask ``super().get_cache_key``, and ``get_ident`` for the client's address.
     """
 
+    #: Not only a text, as in the framework.
+    rate: Any
     _verdict: Verdict | None = None
 
     def parse_rate(self, rate: Any) -> Any:
@@ -100,8 +102,7 @@ class RateThrottle(SimpleRateThrottle):
         return limiter._check_wsgi(_environ(request), {**known, **rules})
 
     def _limit(self) -> RouteLimit:
-        rate: Any = self.rate
-        place = type(self), self.scope, str(rate)
+        rate, place = self.rate, (type(self), self.scope, str(self.rate))
         limit = _made.get(place)
         if limit is None:
             by = self.get_cache_key if self._names_clients() else "user|ip"
