@@ -96,8 +96,8 @@ proptest! {
                     let back = state.settle(&quota, receipt, actual, of_earlier - refunded_before, at(now));
                     refunds.push((nth, back.counted.into()));
                     if back.counted > 0 {
-                        counted.add(receipt, refunded_before, back.counted.into());
-                        mixed.add(of_two_versions(receipt, nth), refunded_before, back.counted.into());
+                        counted.add(receipt, refunded_before, back.counted.into(), at(now));
+                        mixed.add(of_two_versions(receipt, nth), refunded_before, back.counted.into(), at(now));
                     }
                     let grown = decide(&quota, 0, &state, at(now)).0.remaining.saturating_sub(before);
                     prop_assert!(back.refunded <= back.counted && back.counted <= receipt.cost);

@@ -126,7 +126,7 @@ fn every_store_settles_as_the_core_does() {
                             state.apply(change);
                             prop_assert_eq!(verdict.rows()[0].decision, decision);
                             prop_assert_eq!(reservation.is_empty(), receipt.is_none());
-                            out.extend(receipt.map(|receipt| (reservation, receipt, refunds.total())));
+                            out.extend(receipt.map(|receipt| (reservation, receipt, refunds.total(now))));
                         }
                         Step::Settle(_, _) if out.is_empty() => {}
                         Step::Settle(which, cost) => {
@@ -135,7 +135,7 @@ fn every_store_settles_as_the_core_does() {
                             let settled = now_or_never(reservation.settle(cost)).unwrap();
                             let back = state.settle(&quota, receipt, cost, refunds.since(receipt, before), now);
                             if back.counted > 0 {
-                                refunds.add(receipt, before, back.counted.into());
+                                refunds.add(receipt, before, back.counted.into(), now);
                             }
                             let row = &settled.rows[0];
                             prop_assert_eq!(
@@ -342,6 +342,33 @@ fn what_an_amount_refunded_is_not_refunded_again() {
         assert!(now_or_never(limiter.check(&user("a", 100))).unwrap().is_allowed());
         let settled = now_or_never(reservation.settle(0)).unwrap();
         assert_eq!((settled.rows[0].refunded, left(&limiter, "tokens", "a")), (0, 0), "{name}");
+    });
+}
+
+/// What had been refunded before the clock stepped back was not told apart from what was refunded after it, and estimates got back
+/// what had been refilled and used again.
+#[test]
+fn a_clock_that_steps_back_refunds_no_more() {
+    each_store(|name, new, clock| {
+        let limiter = limiter(new, clock, vec![rule("tokens", "100/100s")]);
+        let settle = |reservation: Reservation| now_or_never(reservation.settle(0)).unwrap().rows[0].refunded;
+        let step = |back: u64| clock.set(Timestamp::from_micros(clock.now().as_micros() - back * 1_000_000));
+        assert_eq!(settle(reserve(&limiter, &user("a", 100)).1), 100, "{name}");
+        step(50);
+        let (one, other) = (reserve(&limiter, &user("a", 90)).1, reserve(&limiter, &user("a", 10)).1);
+        assert_eq!(settle(one), 90, "{name}");
+        clock.advance(Span::from_secs(10));
+        assert!(now_or_never(limiter.check(&user("a", 100))).unwrap().is_allowed(), "{name}");
+        assert_eq!((settle(other), left(&limiter, "tokens", "a")), (0, 0), "{name}: ten were refilled");
+
+        // The same for an estimate from before the step.
+        let earlier = reserve(&limiter, &user("b", 40)).1;
+        step(10);
+        let later = reserve(&limiter, &user("b", 10)).1;
+        assert_eq!(settle(earlier), 40, "{name}");
+        clock.advance(Span::from_secs(20));
+        assert!(now_or_never(limiter.check(&user("b", 100))).unwrap().is_allowed(), "{name}");
+        assert_eq!((settle(later), left(&limiter, "tokens", "b")), (0, 0), "{name}: ten were refilled");
     });
 }
 

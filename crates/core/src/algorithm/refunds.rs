@@ -47,9 +47,10 @@ impl Refunds {
     /// for more charges, never for fewer.
     const MOST: usize = 64;
 
-    /// The total, which an estimate charged now has to remember.
-    pub fn total(&self) -> u64 {
-        self.by_charge.iter().map(|refunded| refunded.back).sum()
+    /// The total, which an estimate charged now has to remember. What a clock that has stepped back since left behind is not in
+    /// it: that does not count for the estimate later either.
+    pub fn total(&self, now: Timestamp) -> u64 {
+        self.by_charge.iter().filter(|refunded| refunded.of.at <= now).map(|refunded| refunded.back).sum()
     }
 
     /// Those of earlier charges than this one, since it was made: `before` was the total then.
@@ -59,9 +60,11 @@ impl Refunds {
         earlier.map(|refunded| refunded.back).sum::<u64>().saturating_sub(before)
     }
 
-    /// Records that this much of a charge was refunded. `before` was the total when it was made.
-    pub fn add(&mut self, receipt: Receipt, before: u64, back: u64) {
-        self.insert(Refunded { of: Place::of(receipt, before), back });
+    /// Records that this much of a charge was refunded. `before` was the total when it was made. If the clock has stepped back since,
+    /// charges after it may seem to be before it, so it counts for all.
+    pub fn add(&mut self, receipt: Receipt, before: u64, back: u64, now: Timestamp) {
+        let of = if receipt.at <= now { Place::of(receipt, before) } else { Place::default() };
+        self.insert(Refunded { of, back });
     }
 
     /// Records that this much was refunded, and it is not known of which charges. It counts for all of them.
@@ -123,6 +126,9 @@ impl fmt::Display for Refunds {
 mod tests {
     use super::*;
 
+    /// Later than all charges, unless the clock has stepped back.
+    const NOW: Timestamp = Timestamp::from_micros(1_000);
+
     /// Of the charge at this moment after which so much was used; 0 if that is not known.
     fn charge(micros: u64, used: u32) -> Receipt {
         Receipt { cost: 1, at: Timestamp::from_micros(micros), nth: used, is_lease: false, after: None }
@@ -131,25 +137,38 @@ mod tests {
     #[test]
     fn later_charges_do_not_bear_on_earlier_ones() {
         let mut refunds = Refunds::default();
-        refunds.add(charge(10, 0), 0, 5);
-        let before = refunds.total();
-        refunds.add(charge(30, 0), 0, 7);
-        refunds.add(charge(10, 0), 0, 1);
+        refunds.add(charge(10, 0), 0, 5, NOW);
+        let before = refunds.total(NOW);
+        refunds.add(charge(30, 0), 0, 7, NOW);
+        refunds.add(charge(10, 0), 0, 1, NOW);
         assert_eq!((refunds.since(charge(20, 0), before), refunds.since(charge(30, 0), before)), (1, 8));
         refunds.reset();
         assert!(refunds.since(charge(20, 0), before) >= State::RESET);
-        assert_eq!(refunds.since(charge(40, 0), refunds.total()), 0);
+        assert_eq!(refunds.since(charge(40, 0), refunds.total(NOW)), 0);
         assert_eq!(refunds.to_string(), "0:1099511627776,10:6,30:7");
+    }
+
+    /// What was refunded before a step back was in the total that a later estimate remembered, but its charges seemed later than the
+    /// estimate. So as much of what was refunded since did not count.
+    #[test]
+    fn a_clock_that_steps_back_hides_no_refunds() {
+        let (mut refunds, now) = (Refunds::default(), Timestamp::from_micros(20));
+        refunds.add(charge(30, 5), 0, 5, NOW);
+        let before = refunds.total(now);
+        refunds.add(charge(19, 2), 0, 2, now);
+        refunds.add(charge(30, 9), 0, 4, now);
+        assert_eq!((before, refunds.since(charge(20, 3), before)), (0, 6));
+        assert_eq!(refunds.total(NOW), 11);
     }
 
     /// Those of one call are charged at one moment, and refunds of the later ones were counted for the earlier ones.
     #[test]
     fn charges_of_one_moment_have_an_order() {
         let mut refunds = Refunds::default();
-        refunds.add(charge(10, 6), 0, 2);
+        refunds.add(charge(10, 6), 0, 2, NOW);
         assert_eq!([2, 4, 8].map(|used| refunds.since(charge(10, used), 0)), [0, 0, 2]);
         // After that refund, as much was used as before it, and this charge is the later one.
-        refunds.add(charge(10, 6), 2, 1);
+        refunds.add(charge(10, 6), 2, 1, NOW);
         assert_eq!(refunds.to_string(), "10:2/6,10:1/8");
         assert_eq!((refunds.since(charge(10, 6), 0), refunds.since(charge(10, 8), 2)), (2, 1));
     }
@@ -158,8 +177,8 @@ mod tests {
     #[test]
     fn where_the_order_is_not_known_all_of_the_moment_count() {
         let mut refunds = Refunds::default();
-        refunds.add(charge(10, 6), 0, 2);
-        refunds.add(charge(10, 0), 0, 1);
+        refunds.add(charge(10, 6), 0, 2, NOW);
+        refunds.add(charge(10, 0), 0, 1, NOW);
         assert_eq!(refunds.to_string(), "10:1,10:2/6");
         assert_eq!(
             [(9, 0), (10, 0), (10, 4), (11, 1)].map(|(at, used)| refunds.since(charge(at, used), 0)),
@@ -172,7 +191,7 @@ mod tests {
     fn for_0_1_0_it_is_the_same_without_the_order() {
         let mut refunds = Refunds::default();
         for (at, used, back) in [(10, 7, 1), (10, 0, 2), (30, 1, 4), (30, 9, 7), (50, 0, 16)] {
-            refunds.add(charge(at, used), 100, back);
+            refunds.add(charge(at, used), 100, back, NOW);
         }
         let stored = refunds.to_string();
         assert_eq!(stored, "10:2,10:1/107,30:4/101,30:7/109,50:16");
@@ -191,7 +210,7 @@ mod tests {
         let mut refunds = Refunds::default();
         let order: [u32; 6] = [5, 1, 3, 2, 6, 8];
         let stored = order.map(|used| {
-            refunds.add(charge(10, used), 0, 1);
+            refunds.add(charge(10, used), 0, 1, NOW);
             refunds.to_string()
         });
         let third = "10:1/1,10:1/3,10:1/5";
@@ -207,9 +226,9 @@ mod tests {
         for used in [0, 7] {
             let mut refunds = Refunds::default();
             for micros in 1..=100 {
-                refunds.add(charge(micros, used), 0, 1);
+                refunds.add(charge(micros, used), 0, 1, NOW);
             }
-            assert_eq!((refunds.by_charge.len(), refunds.total()), (64, 100));
+            assert_eq!((refunds.by_charge.len(), refunds.total(NOW)), (64, 100));
             for micros in 1..=100 {
                 assert!(refunds.since(charge(micros, used), 0) >= micros);
             }

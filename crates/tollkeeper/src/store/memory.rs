@@ -251,7 +251,7 @@ impl MemoryStore {
             let place = self.table.place_of(held.charge.bucket());
             let refunded = holds.since(place.id, held);
             let back = self.table.settle(place, held.receipt, *cost, refunded, &self.clock);
-            holds.count(place.id, held, back.counted);
+            holds.count(place.id, held, back.counted, self.clock.now());
             back.refunded
         };
         held.iter().map(&mut settle).collect()

@@ -63,7 +63,7 @@ impl Holds {
         }
         let (refunds, until) = self.refunded.entries.entry(id).or_default();
         *until = (*until).max(now + Span::from(lifetime));
-        Some(refunds.total())
+        Some(refunds.total(now))
     }
 
     /// The refunds of earlier charges since this one.
@@ -72,9 +72,9 @@ impl Holds {
     }
 
     /// Counts a refund of a charge, if the key is tracked.
-    pub(super) fn count(&mut self, id: Id, held: &Held, back: u32) {
+    pub(super) fn count(&mut self, id: Id, held: &Held, back: u32, now: Timestamp) {
         if let Some((refunds, _)) = self.refunded.entries.get_mut(&id).filter(|_| back > 0) {
-            refunds.add(held.receipt, held.refunded, back.into());
+            refunds.add(held.receipt, held.refunded, back.into(), now);
         }
     }
 

@@ -299,8 +299,10 @@ impl Batch {
                 _ => State::Fresh,
             })
             .collect();
-        let refunded: Vec<Option<u64>> =
-            reply.states[strings..logs].iter().map(|counted| counted.as_deref().map(read_refunded)).collect();
+        let refunded: Vec<Option<u64>> = reply.states[strings..logs]
+            .iter()
+            .map(|counted| Some(read_refunded(counted.as_deref()?, reply.now)))
+            .collect();
         let mut answers = Vec::with_capacity(self.entries.len());
         for (position, (entry, granted)) in self.entries.iter().zip(&reply.granted).enumerate() {
             let passed = match entry.as_one() {

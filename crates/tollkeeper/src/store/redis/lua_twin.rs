@@ -15,8 +15,8 @@ use chance::Chance;
 use redis::{Connection, Pipeline, Value};
 use stored::{Stored, ttl_ms};
 use tollkeeper_core::{
-    Algorithm, Change, Charge, Decision, Hold, Key, Lease, Quota, Receipt, Refunds, Rule, Span, State, Timestamp,
-    decide, decide_all, is_denied,
+    Algorithm, Change, Charge, Decision, Hold, Key, Lease, Quota, Receipt, Rule, Span, State, Timestamp, decide,
+    decide_all, is_denied,
 };
 use tollkeeper_testkit::store::{Kind, Server};
 use world::World;
@@ -136,7 +136,7 @@ fn decide_each(
         let mut answer = RequestAnswer::default();
         for ((charge, position), (decision, change)) in charges.iter().zip(positions).zip(decided) {
             if matches!(ask, Ask::Reserve | Ask::Estimate) && !denied {
-                let refunds = world.refunds[*position].as_ref().map(Refunds::total);
+                let refunds = world.refunds[*position].as_ref().map(|refunds| refunds.total(world.now()));
                 let refunded = refunds.filter(|_| ask == Ask::Estimate && counts_refunds(charge));
                 let receipt = Receipt::of(charge.cost, &decision, &change, world.now());
                 answer.booked.push(receipt.map(|receipt| Booked { receipt, refunded }));
@@ -448,7 +448,7 @@ fn refunds_are_as_in_rust() {
                 _ if !done || receipt.is_lease => {}
                 0 => counted.add_of_any(receipt.cost.into()),
                 // What was refunded before it was charged is not known here.
-                _ => counted.add(Receipt { nth: 0, ..receipt }, 0, receipt.cost.into()),
+                _ => counted.add(Receipt { nth: 0, ..receipt }, 0, receipt.cost.into(), at),
             }
             // A log keeps its time to live: seeded without one, it has none.
             let is_written = done && !matches!(state, State::Log(_) | State::Fresh);
@@ -501,14 +501,15 @@ fn estimates_are_settled_as_in_rust() {
             let receipt = if chance.one_in(4) { Receipt { nth: 0, ..receipt } } else { receipt };
             let count = chance.pick(&[0, 0, 1, 2, 10, 70]);
             let mut refunds = world::refunds(&mut chance, receipt, count, u64::from(quota.limit()));
-            let counted_before = chance.pick(&[0, 0, refunds.total() / 2, refunds.total()]);
+            let total = refunds.total(Timestamp::MAX);
+            let counted_before = chance.pick(&[0, 0, total / 2, total]);
             let cost = chance.pick(&[0, 0, receipt.cost / 2, receipt.cost - 1, receipt.cost, receipt.cost + 1]);
             let cost = if chance.one_in(4) { world::cost(&mut chance, &quota) } else { cost };
             let (before, at) = (state.clone(), Timestamp::from_micros(now));
             let seeded = refunds.clone();
             let back = state.settle(by, receipt, cost, refunds.since(receipt, counted_before), at);
             if back.counted > 0 {
-                refunds.add(receipt, counted_before, back.counted.into());
+                refunds.add(receipt, counted_before, back.counted.into(), at);
             }
             let is_same = Stored::of(&state) == Stored::of(&before);
             let is_shorter = matches!((&before, &state), (State::Log(_), State::Log(_))) && back.counted > 0;

@@ -141,7 +141,8 @@ for i = at, #batch, 8 do
   local refunded = refunds and sum_refunds(refunds, booked_at, place) - before or 0
   local back, counted = settle(KEYS[key], law, charged, booked_at, nth, full_at, part, refunded > 0 and refunded or 0, cost)
   if counted > 0 and refunds then
-    add_refund(KEYS[key + 1], refunds, booked_at, place, counted)
+    local is_past = booked_at <= now
+    add_refund(KEYS[key + 1], refunds, is_past and booked_at or 0, is_past and place or 0, counted)
   end
   settled[#settled + 1] = back
 end

@@ -120,13 +120,15 @@ pub(super) fn read_string(bytes: &[u8]) -> State {
     state.filter(|(at, _)| *at < EXACT).map_or(State::Fresh, |(_, state)| state)
 }
 
-/// The sum of what `refunds.lua` wrote: `AT:AMOUNT,AT:AMOUNT/NTH`. What is not of this form does not count.
-pub(super) fn read_refunded(bytes: &[u8]) -> u64 {
-    let amount = |refund: &[u8]| {
-        let amount = refund.split(|byte| *byte == b':').nth(1)?.split(|byte| *byte == b'/').next()?;
-        std::str::from_utf8(amount).ok()?.parse::<u64>().ok()
+/// The sum of what `refunds.lua` wrote, as [`Refunds::total`](tollkeeper_core::Refunds::total): `AT:AMOUNT,AT:AMOUNT/NTH`. What is not
+/// of this form does not count.
+pub(super) fn read_refunded(bytes: &[u8], now: Timestamp) -> u64 {
+    let amount = |refund: &str| {
+        let (at, back) = refund.split_once(':')?;
+        let is_past = at.parse::<u64>().ok()? <= now.as_micros();
+        back.split('/').next()?.parse::<u64>().ok().filter(|_| is_past)
     };
-    bytes.split(|byte| *byte == b',').filter_map(amount).sum()
+    std::str::from_utf8(bytes).unwrap_or_default().split(',').filter_map(amount).sum()
 }
 
 /// Parses the entries of a log: 7 bytes of microseconds, 3 bytes nth and 3 bytes cost each.
@@ -214,9 +216,14 @@ mod tests {
 
     #[test]
     fn refunds_are_summed_as_this_version_and_0_1_0_wrote_them() {
-        for (stored, total) in [("", 0), ("0:1099511627776,10:6", (1 << 40) + 6), ("10:6/7,10:1/42,30:2", 9), ("OK", 0)]
-        {
-            assert_eq!(read_refunded(stored.as_bytes()), total, "{stored:?}");
+        for (stored, total) in [
+            ("", 0),
+            ("0:1099511627776,10:6", (1 << 40) + 6),
+            ("10:6/7,10:1/42,30:2", 9),
+            ("10:6/7,30:2/3,31:5/8", 8),
+            ("OK", 0),
+        ] {
+            assert_eq!(read_refunded(stored.as_bytes(), Timestamp::from_micros(30)), total, "{stored:?}");
         }
     }
 

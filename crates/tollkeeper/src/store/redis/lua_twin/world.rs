@@ -203,9 +203,9 @@ pub(super) fn refunds(chance: &mut Chance, around: Receipt, count: u64, unit: u6
         let at = Timestamp::from_micros(chance.pick(&[at, at, around.at.as_micros()]));
         let nth = around.nth.saturating_sub(3).saturating_add(chance.below(7) as u32);
         let nth = chance.pick(&[0, 1, nth, nth]);
-        let before = chance.pick(&[0, refunds.total()]);
+        let before = chance.pick(&[0, refunds.total(Timestamp::MAX)]);
         let back = chance.pick(&[1, 1, 2, 1 + unit / 100, unit / 10, unit / 2]).max(1);
-        refunds.add(Receipt { at, nth, ..around }, before, back);
+        refunds.add(Receipt { at, nth, ..around }, before, back, Timestamp::MAX);
     }
     if chance.one_in(20) {
         refunds.reset();
