@@ -261,6 +261,35 @@ async fn slots_move_under_requests() {
     }
 }
 
+/// An estimate for several rules was decided by their failure policy while only some of the keys had moved that count their refunds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slots_move_under_estimates() {
+    let cluster = Cluster::start();
+    let rules = [per_user(), rule("second", "{user}", "50/day", Algorithm::TokenBucket)];
+    let limiter = Arc::new(limiter(&cluster.url(), rules).await);
+    let slot = cluster.slot_of("tollkeeper:{moving}0:user");
+    let from = cluster.primary_of(slot);
+    let to = *cluster.primaries().iter().find(|port| **port != from).unwrap();
+    let mut used = 0;
+    let mut reserve = async || {
+        let (verdict, reservation) = limiter.reserve(&Descriptor::new([("user", "moving")])).await.unwrap();
+        used += 1;
+        let rows: Vec<_> = verdict.rows().iter().map(|row| (row.source, row.decision.remaining)).collect();
+        assert_eq!(rows, [(Source::Store, 100 - used), (Source::Store, 50 - used)]);
+        reservation
+    };
+    drop(reserve().await);
+    cluster.begin_migration(slot, from, to);
+    drop(reserve().await);
+    while cluster.move_keys(slot, 1) == 1 {
+        // Nothing is given back: the bucket and its refunds may not be on one node.
+        drop(reserve().await);
+    }
+    cluster.finish_migration(slot, to);
+    let refunded = reserve().await.settle(0).await.unwrap().rows.iter().map(|row| row.refunded).collect::<Vec<_>>();
+    assert_eq!(refunded, [1, 1]);
+}
+
 /// One node hangs: its rules answer by their failure policy, those of other nodes are decided by the store as usual.
 /// When it is back, it is found even if none of its keys is used.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

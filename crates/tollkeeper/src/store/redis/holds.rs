@@ -11,6 +11,7 @@ use redis::Value;
 use tollkeeper_core::{BucketRef, Charge, Source};
 
 use super::batch::{Ask, Booked, counts_refunds};
+use super::node::Refusal;
 use super::script::{Call, OWN, SETTLE, WATCH};
 use super::shared::{Shared, from};
 use super::{RedisStore, stored};
@@ -115,9 +116,21 @@ impl Shared {
         for part in self.parts(charges) {
             let counted = part.charges.iter().filter(|charge| counts_refunds(charge));
             let keys: Vec<Arc<str>> = counted.map(|charge| self.refunded_key(charge.bucket()).into()).collect();
-            if !keys.is_empty() {
+            if keys.is_empty() {
+                continue;
+            }
+            let watch = |keys| {
                 let call = Call { keys, arguments: vec![lifetime.clone()] };
-                let _: Value = self.run(part.slot, &WATCH, call).await?;
+                self.run::<Value>(part.slot, &WATCH, call)
+            };
+            match watch(keys.clone()).await {
+                // The slot is migrating: a single key is always on one node.
+                Err(Refusal::TryAgain) => {
+                    for key in keys {
+                        watch(vec![key]).await?;
+                    }
+                }
+                watched => _ = watched?,
             }
         }
         Ok(())

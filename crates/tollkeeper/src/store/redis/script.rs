@@ -70,8 +70,7 @@ pub(super) static RESET: LazyLock<Script> =
 pub(super) static OWN: LazyLock<Script> = LazyLock::new(|| Script::new(&[include_str!("own.lua")]));
 
 /// Starts tracking the refunds of buckets: see `watch.lua`.
-pub(super) static WATCH: LazyLock<Script> =
-    LazyLock::new(|| Script::new(&[include_str!("refunds.lua"), include_str!("watch.lua")]));
+pub(super) static WATCH: LazyLock<Script> = LazyLock::new(|| Script::new(&[include_str!("watch.lua")]));
 
 /// Releases a `concurrency` slot: see `release.lua`.
 pub(super) static RELEASE: LazyLock<Script> = LazyLock::new(|| {

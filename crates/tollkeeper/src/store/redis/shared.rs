@@ -118,11 +118,11 @@ impl Shared {
         slot: Slot,
         script: &'static Script,
         call: Call,
-    ) -> Result<T, StoreError> {
-        self.nodes.admit(slot)?;
+    ) -> Result<T, Refusal> {
+        self.nodes.admit(slot).map_err(Refusal::Failed)?;
         let shared = self.clone();
         let called = async move { shared.nodes.call(slot, Work::Script(script, &call), read).await };
-        Ok(self.io.run(called).await??)
+        self.io.run(called).await.map_err(Refusal::Failed)?
     }
 
     /// The same for a script that is given the windows of calendars.
