@@ -7,7 +7,7 @@
 //! come too early.
 //!
 //! A reset, a refund or a changed clock on the server could end a denial early. A reset by this instance drops the
-//! cache at once; for everything else, a denial is checked again after at most a second.
+//! cache at once, and so does settling an estimate; for everything else, a denial is checked again after at most a second.
 
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
