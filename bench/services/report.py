@@ -13,7 +13,8 @@ name each rule with what remains and when it resets, limitador's here say only y
 *Closed loop*: 50 connections, each sends when its last answer has come; *half load*: half of the requests a second that the contestant managed, in
 an open loop, where the latency of a late request counts from when it was due. CPU is the time of all threads of the service for each
 request, then that of other processes involved. *Of floor* is the throughput beside a server that does nothing, written with the same libraries, in the same run.
-Service, stores and load share the machine."""
+Service, stores and load share the machine. Tollkeeper's threads let others finish their turn while they are busy (`SCHED_BATCH`), which leaves the load more of it:
+so it can be ahead of a server that does nothing, and a request that has to wait for its turn waits longer (p99)."""
 
 
 def page(measured, plan, peers, seconds):
