@@ -43,10 +43,8 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes], seconds: float = 
 class Redis:
     """A Redis server that can be killed and started again."""
 
-    def __init__(self) -> None:
-        # Not in pytest's folder: another run of pytest that begins meanwhile makes that private again, and no other user gets in.
-        self._temporary = tempfile.TemporaryDirectory(prefix="tollkeeper-postgres-")
-        self.folder = folder = Path(self._temporary.name)
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self.start()
@@ -97,8 +95,10 @@ def cluster(folder: Path) -> Iterator[str]:
 class Postgres:
     """A PostgreSQL server with an empty database, that can be stopped and started again."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self) -> None:
+        # Not in pytest's folder: another run of pytest that begins meanwhile makes that private again, and no other user gets in.
+        self._temporary = tempfile.TemporaryDirectory(prefix="tollkeeper-postgres-")
+        self.folder = folder = Path(self._temporary.name)
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
         binaries = [*glob.glob("/usr/lib/postgresql/*/bin"), *os.environ["PATH"].split(os.pathsep)]
