@@ -190,6 +190,24 @@ def test_keys_of_subclasses_as_in_the_framework() -> None:
     assert answers == [200, 429, 200]
 
 
+def test_an_ident_of_its_own() -> None:
+    """The framework makes its keys of `get_ident`, so that is where throttles behind a content network read their client's address. It was not
+    asked, and all clients of one edge server were limited together."""
+
+    class Edge:
+        def get_ident(self, request: Any) -> str:
+            ident: str = request.headers["x-edge-client"]
+            return ident
+
+    def answered(throttle: Any, *clients: str, user: str | None = None) -> list[int]:
+        return [get(view(throttle), user, **{"x-edge-client": client}).status_code for client in clients]
+
+    anonymous = type("Anonymous", (Edge, AnonRateThrottle), {"scope": "edge-anon", "rate": "1/min"})
+    assert answered(anonymous, "a", "b", "a") == [200, 200, 429] and answered(anonymous, "a", "a", user="ann") == [200, 200]
+    users = type("Users", (Edge, UserRateThrottle), {"scope": "edge-user", "rate": "1/min"})
+    assert answered(users, "a", "b", "a") == [200, 200, 429] and answered(users, "a", "c", user="ann") == [200, 429]
+
+
 def test_views_of_functions_and_actions_of_viewsets() -> None:
     class Paced(UserRateThrottle):
         scope = "paced-functions"

@@ -40,7 +40,7 @@ class RateThrottle(SimpleRateThrottle):
     rates that are enforced together. Store and settings are those of ``settings.TOLLKEEPER``.
 
     A subclass may define ``get_cache_key(request, view)``, which returns what identifies a client instead, or None for no limit. It may
-    ask ``super().get_cache_key``, and ``get_ident`` for the client's address.
+    ask ``super().get_cache_key``, and ``get_ident`` for the client's address. A subclass may define ``get_ident(request)``, too.
     """
 
     #: Not only a text, as in the framework.
@@ -95,7 +95,10 @@ class RateThrottle(SimpleRateThrottle):
         return f"ip:{self.get_ident(request)}" if user is None else f"user:{user}"
 
     def _names_clients(self) -> bool:
-        return type(self).get_cache_key not in (RateThrottle.get_cache_key, AnonRateThrottle.get_cache_key)
+        kind = type(self)
+        has_keys = kind.get_cache_key not in (RateThrottle.get_cache_key, AnonRateThrottle.get_cache_key)
+        # The framework's keys are made of it.
+        return has_keys or kind.get_ident is not RateThrottle.get_ident
 
     def _decided(self, request: Any, known: dict[str, Any]) -> Verdict | Refusal:
         limiter, rules = self._limit().limiter_for(self._name())
