@@ -439,12 +439,13 @@ def test_users_of_async_views() -> None:
 
         @async_unsafe
         def read() -> Any:
-            return SimpleNamespace(id=of_the_session, is_authenticated=of_the_session is not None)
+            raise AssertionError("it can be awaited")
 
         async def auser() -> Any:
             return SimpleNamespace(id=of_the_session, is_authenticated=of_the_session is not None)
 
         # As django.contrib.auth does.
+        read.__module__ = "django.contrib.auth.middleware"
         made.user = SimpleLazyObject(read)
         made.auser = auser
         if own is not None:
@@ -459,6 +460,37 @@ def test_users_of_async_views() -> None:
             assert found == [200, 200, 429, 200, 200, 200, 429, 200]
 
     asyncio.run(main())
+
+
+def test_lazy_users_of_other_middleware() -> None:
+    """Middleware that reads tokens often puts a lazy user in the place of Django's. Async limits by user asked for the one of the session all
+    the same, who is nobody: such users were not limited at all."""
+    from types import SimpleNamespace
+
+    from django.utils.asyncio import async_unsafe
+    from django.utils.functional import SimpleLazyObject
+
+    @Limits()("1/min", by="user")
+    async def home_later(_request: HttpRequest) -> HttpResponse:
+        return HttpResponse("home")
+
+    def request(token: str | None) -> HttpRequest:
+        made: Any = AsyncRequestFactory().get("/")
+
+        @async_unsafe
+        def read() -> Any:
+            return SimpleNamespace(pk=token, is_authenticated=token is not None)
+
+        async def auser() -> Any:
+            return SimpleNamespace(is_authenticated=False)
+
+        made.user, made.auser = SimpleLazyObject(read), auser
+        return made
+
+    async def main() -> list[int]:
+        return [(await home_later(request(token))).status_code for token in ("ann", "bob", "ann", None, None)]
+
+    assert asyncio.run(main()) == [200, 200, 429, 200, 200]
 
 
 def test_the_peer_of_a_unix_socket() -> None:

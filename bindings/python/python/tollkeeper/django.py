@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from asgiref.sync import iscoroutinefunction
+from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.conf import settings
 from django.core.exceptions import BadRequest, ImproperlyConfigured, MiddlewareNotUsed, PermissionDenied, SuspiciousOperation
 from django.core.signals import setting_changed
@@ -40,6 +40,8 @@ __all__ = ["Limits", "RateLimitMiddleware", "limit", "verdict_of"]
 
 _View = TypeVar("_View", bound=Callable[..., Any])
 _LAYER = "_tollkeeper"
+#: Whose users ``request.auser`` knows.
+_OF_DJANGO = "django.contrib.auth.middleware"
 #: Where the limits on all requests come from: one of these in ``settings.TOLLKEEPER``.
 _SOURCES = ("limit", "rules", "file", "limiter")
 #: Settings of ``Limiter.from_rules``, beside the store.
@@ -414,6 +416,11 @@ def _user(request: HttpRequest) -> str | None:
 
 
 async def _user_later(request: HttpRequest) -> str | None:
-    # Django's own user is read from the database when it is first used, which has to be awaited here.
-    is_unread = type(getattr(request, "user", None)) is SimpleLazyObject
-    return name_of(await request.auser()) if is_unread and hasattr(request, "auser") else _user(request)
+    user: Any = getattr(request, "user", None)
+    if type(user) is not SimpleLazyObject:
+        return _user(request)
+    # It is read when it is first used, Django's own from the database, which has to be awaited here.
+    if hasattr(request, "auser") and getattr(user._setupfunc, "__module__", None) == _OF_DJANGO:
+        return name_of(await request.auser())
+    # `auser` is still that of the session where other middleware has put a user in its place.
+    return await sync_to_async(_user)(request)
