@@ -97,6 +97,30 @@ def test_the_method_and_the_path_choose_no_other_count() -> None:
     assert len(own._rules) == 2
 
 
+def test_the_language_chooses_no_other_count() -> None:
+    """Where the language is a part of the path, or paths are translated, each language had a count of its own: whoever guesses passwords had
+    as many tries as the site has languages."""
+    from django.conf.urls.i18n import i18n_patterns
+    from django.urls import include
+    from django.utils.functional import lazy
+    from django.utils.translation import get_language
+
+    def page(_request: HttpRequest) -> HttpResponse:
+        return HttpResponse("page")
+
+    own = Limits()
+    translated: Any = lazy(lambda: "anmelden" if get_language() == "de" else "login", str)()
+    routes = [path("search", own("1/min")(page)), path("account/", include([path(translated, own("2/min")(page))]))]
+    for prefixes_all in (True, False):
+        urls = tuple(i18n_patterns(*routes, prefix_default_language=prefixes_all))
+        given = {"ROOT_URLCONF": urls, "LANGUAGE_CODE": "en", "LANGUAGES": [(code, code) for code in ("en", "de", "fr")]}
+        with override_settings(MIDDLEWARE=["django.middleware.locale.LocaleMiddleware"], **given):
+            client = Client()
+            first = "/en" if prefixes_all else ""
+            paths = [f"{first}/account/login", "/de/account/anmelden", "/fr/account/login", f"{first}/search", "/de/search"]
+            assert [client.get(each).status_code for each in paths] == [200, 200, 429, 200, 429]
+
+
 def test_asgi_application() -> None:
     from django.core.asgi import get_asgi_application
     from starlette.testclient import TestClient

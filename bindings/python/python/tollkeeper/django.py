@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
@@ -23,8 +23,10 @@ from django.dispatch import receiver
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.multipartparser import MultiPartParserError
 from django.http.response import HttpResponseBase
+from django.urls import URLResolver, get_resolver
 from django.utils.decorators import sync_and_async_middleware
 from django.utils.functional import SimpleLazyObject
+from django.utils.translation import get_language, override
 
 from . import _denied, _routes
 from ._awaited import at_once, awaited
@@ -261,14 +263,45 @@ def _of_view(route_limit: RouteLimit, view: Callable[..., Any], request: HttpReq
             f"expected a request, not {request!r}; decorate a method with @method_decorator(limit(...)), or its class with "
             'name="dispatch"'
         )
-    match = request.resolver_match
-    # Nothing that clients choose, such as the path and the method: each would have its own count.
-    route = f"/{match.route.lstrip('/')}" if match is not None else unrouted(view)
-    limiter, known = route_limit.limiter_for(route)
+    limiter, known = route_limit.limiter_for(_route_of(request, view))
     count_when, on_denied, address = route_limit.count_when, route_limit.on_denied, route_limit.limits._address_of()
     return _Asked(
         request, limiter, known, *route_limit.told(request), route_limit.needs_user, count_when, on_denied, address
     )
+
+
+def _route_of(request: HttpRequest, view: Callable[..., Any]) -> str:
+    """The route's own name, without what clients choose, such as the path, the method and the language: each would have its own count."""
+    match = request.resolver_match
+    if match is None:
+        return unrouted(view)
+    route, language = match.route, get_language()
+    if language is not None and language != settings.LANGUAGE_CODE:
+        route = _routes_in(language, get_resolver(getattr(request, "urlconf", None))).get(route, route)
+    return f"/{route.lstrip('/')}"
+
+
+@functools.lru_cache(maxsize=256)
+def _routes_in(language: str, resolver: URLResolver) -> dict[str, str]:
+    """The routes as they are in a language, by ``i18n_patterns`` or because they are translated, each with the same in the site's own."""
+
+    join: Callable[[str, str], str] = resolver._join_route  # type: ignore[attr-defined]
+
+    def names(language: str) -> list[str]:
+        with override(language):
+            return [functools.reduce(join, map(str, parts), "") for parts in _parts(resolver)]
+
+    # Where two are the same, Django takes the first.
+    return dict(reversed(list(zip(names(language), names(settings.LANGUAGE_CODE)))))
+
+
+def _parts(resolver: URLResolver) -> Iterator[list[Any]]:
+    """What each route consists of."""
+    for pattern in resolver.url_patterns:
+        if isinstance(pattern, URLResolver):
+            yield from ([pattern.pattern, *parts] for parts in _parts(pattern))
+        else:
+            yield [pattern.pattern]
 
 
 async def _respond(asked: _Asked, respond: Callable[[], Any]) -> Any:
