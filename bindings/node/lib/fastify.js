@@ -57,13 +57,15 @@ function onRoute(route, common, hooks) {
   if (!others.includes(limits)) route.onRequest = [...others, limits];
 }
 
-/** The hook of a route's own limit. */
+/** The hook of a route's own limit. Routes of one path may have different ones, by their version or host. */
 function hookOf(route, own, common, hooks) {
-  const name = nameOf(route);
-  let limits = hooks.get(name);
+  const path = pathOf(route);
+  let ofPath = hooks.get(path);
+  if (ofPath === undefined) hooks.set(path, (ofPath = new Map()));
+  let limits = ofPath.get(own);
   if (limits === undefined) {
     const { limit, ...options } = isOptions(own) ? own : { limit: own };
-    hooks.set(name, (limits = hook(new Guard(HOST, limit, { name, ...common, ...options }))));
+    ofPath.set(own, (limits = hook(new Guard(HOST, limit, { name: ruleName(path), ...common, ...options }))));
   }
   return limits;
 }
@@ -79,7 +81,7 @@ function late(common, hooks) {
     if (own === undefined || own === false) return done();
     let limits = known.get(route.config);
     try {
-      if (limits === undefined) known.set(route.config, (limits = hooks.has(nameOf(route)) ? null : hookOf(route, own, common, added)));
+      if (limits === undefined) known.set(route.config, (limits = hooks.get(pathOf(route))?.has(own) ? null : hookOf(route, own, common, added)));
     } catch (error) {
       return done(error);
     }
@@ -88,8 +90,8 @@ function late(common, hooks) {
   };
 }
 
-function nameOf({ method, url }) {
-  return ruleName(`${[method].flat().join("-").replace(/^HEAD$/, "GET")}:${url}`);
+function pathOf({ method, url }) {
+  return `${[method].flat().join("-").replace(/^HEAD$/, "GET")}:${url}`;
 }
 
 /** A text as the name of a rule, which goes into headers and keys. */

@@ -56,6 +56,31 @@ test("Fastify: routes are limited although nobody awaits the plugin", async () =
   await app.close();
 });
 
+// The one that was added first had its limit on all of them: 100/min, where the other said 1/min.
+test("Fastify: routes of one path, or of paths that rules cannot be named after, have limits of their own", async () => {
+  for (const isAwaited of [true, false]) {
+    const app = Fastify();
+    const plugin = app.register(rateLimit, {});
+    if (isAwaited) await plugin;
+    const route = (url, rateLimit, version) => app.get(url, { constraints: version ? { version } : {}, config: { rateLimit } }, async () => "ok");
+    route("/versions", "100/min", "1.0.0");
+    route("/versions", "1/min", "2.0.0");
+    route("/выход", { limit: "100/min" });
+    route("/вход", { limit: "1/min" });
+    const codes = async (url, version) => {
+      const found = [];
+      const headers = version ? { "accept-version": version } : {};
+      for (const method of ["GET", "HEAD", "GET"]) found.push((await app.inject({ url, method, headers })).statusCode);
+      return found;
+    };
+    assert.deepEqual(await codes("/versions", "1.x"), [200, 200, 200]);
+    assert.deepEqual(await codes("/versions", "2.x"), [200, 429, 429]);
+    assert.deepEqual(await codes(encodeURI("/выход")), [200, 200, 200]);
+    assert.deepEqual(await codes(encodeURI("/вход")), [200, 429, 429]);
+    await app.close();
+  }
+});
+
 // The limit of the config was ignored.
 test("Fastify: a route may have two limits, one of them in its config", async () => {
   const app = Fastify();
