@@ -13,6 +13,7 @@ import pytest
 import test_django  # noqa: F401  (its settings are those of the process)
 from conftest import ROOT, Redis, free_port, serving
 from django.core.exceptions import ImproperlyConfigured
+from django.core.handlers.wsgi import WSGIRequest
 from django.test import override_settings
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.decorators import action, api_view, authentication_classes, throttle_classes
@@ -21,8 +22,9 @@ from rest_framework.test import APIRequestFactory
 from rest_framework.throttling import SimpleRateThrottle
 from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSet
+from werkzeug.test import Client as WSGIClient
 
-from tollkeeper import ConfigError, Limiter, ManualClock, RuleError, UsageError, django, rest_framework
+from tollkeeper import ConfigError, Limiter, ManualClock, RuleError, UsageError, django, rest_framework, wsgi
 from tollkeeper.rest_framework import AnonRateThrottle, RateThrottle, ScopedRateThrottle, UserRateThrottle
 
 RATES = {"anon": "1/hour", "user": ["2/m", "3/day"], "uploads": "2/min burst 3", "off": None, "slots": "1 algorithm concurrency"}
@@ -314,6 +316,25 @@ def test_headers_are_written_once_beside_the_middleware() -> None:
         answers = [site(APIRequestFactory().get("/", headers={"x-token": "ann"})) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [200, 200, 429]
     assert answers[2].headers["ratelimit-policy"] == '"site";q=9;w=60,"user";q=2;w=60,"user-2";q=3;w=86400'
+    assert answers[2].headers["retry-after"] == "30"
+
+
+def test_headers_are_written_once_beside_the_middleware_of_wsgi() -> None:
+    """Both wrote them: one after the other, or the outer ones in the middle of the others."""
+    limited = view(UserRateThrottle)
+
+    def framework(environ: Any, start_response: Any) -> Any:
+        response = limited(WSGIRequest(environ))
+        response.render()
+        start_response(f"{response.status_code} ", list(response.headers.items()))
+        return [response.content]
+
+    client = WSGIClient(wsgi.RateLimitMiddleware(framework, "9/min", name="site"))
+    peer = {"REMOTE_ADDR": "127.0.0.1"}
+    answers = [client.get("/", headers={"x-token": "ann"}, environ_overrides=peer) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    for answer in answers:
+        assert answer.headers.get_all("ratelimit-policy") == ['"site";q=9;w=60,"user";q=2;w=60,"user-2";q=3;w=86400']
     assert answers[2].headers["retry-after"] == "30"
 
 

@@ -33,10 +33,10 @@ from ._awaited import at_once, awaited
 from ._counting import decide, decide_sync
 from ._errors import UsageError
 from ._identity import AddressOf, addressed_environ, addressed_scope, attributes_of, key_of, name_of
-from ._middleware import Middleware
+from ._middleware import LAYER, Middleware
 from ._routes import RouteLimit, require_view, unrouted
 from ._rules import KEY, By, LimitLike, texts
-from ._tollkeeper import Collector, Limiter, Refusal, Verdict
+from ._tollkeeper import Collector, Limiter, Refusal, Sender, Verdict
 
 __all__ = ["Limits", "RateLimitMiddleware", "limit", "verdict_of"]
 
@@ -315,7 +315,7 @@ async def _respond(asked: _Asked, respond: Callable[[], Any]) -> Any:
     if asked.needs_user(known):
         known["user"] = await _user_later(request)
     verdict = await _decide(asked, await awaited(asked.cost))
-    layer, is_outermost = _layer(request, verdict)
+    layer = _layer(request, verdict)
     if not verdict.allowed:
         response = _denial(verdict, await awaited(_answer(asked, verdict)))
     else:
@@ -331,7 +331,7 @@ async def _respond(asked: _Asked, respond: Callable[[], Any]) -> Any:
             verdict._release()
         if asked.count_when is not None:
             await decide(verdict, asked.count_when, response)
-    return _with_limits(layer, response) if is_outermost else response
+    return response if layer is None else _with_limits(layer, response)
 
 
 def _respond_sync(asked: _Asked, respond: Callable[[], Any]) -> Any:
@@ -345,7 +345,7 @@ def _respond_sync(asked: _Asked, respond: Callable[[], Any]) -> Any:
     if asked.needs_user(known):
         known["user"] = _user(request)
     verdict = _decide_sync(asked, at_once(asked.cost, "cost"))
-    layer, is_outermost = _layer(request, verdict)
+    layer = _layer(request, verdict)
     if not verdict.allowed:
         response = _denial(verdict, at_once(_answer(asked, verdict), "on_denied"))
     else:
@@ -361,7 +361,7 @@ def _respond_sync(asked: _Asked, respond: Callable[[], Any]) -> Any:
             verdict._release()
         if asked.count_when is not None:
             decide_sync(verdict, asked.count_when, response)
-    return _with_limits(layer, response) if is_outermost else response
+    return response if layer is None else _with_limits(layer, response)
 
 
 async def _decide(asked: _Asked, cost: int) -> Any:
@@ -384,21 +384,32 @@ def _asking(address: AddressOf, request: HttpRequest) -> AddressOf:
     return None if address is None else lambda _: address(request)
 
 
-def _layer(request: HttpRequest, verdict: Verdict | Refusal) -> tuple[Collector, bool]:
-    """What all layers say, this one included, and whether it is the first of them, which writes the headers."""
-    layer: Collector | None = getattr(request, _LAYER, None)
-    is_outermost = layer is None
+def _layer(request: HttpRequest, verdict: Verdict | Refusal) -> Collector | None:
+    """Adds to what all layers say. Returns that to the first of them, which writes the headers."""
+    layer = _layers(request)
+    first = None
     if layer is None:
-        layer = Collector()
+        layer = first = Collector()
         setattr(request, _LAYER, layer)
     if isinstance(verdict, Verdict):
         layer.add(verdict)
-    return layer, is_outermost
+    return first
+
+
+def _layers(request: HttpRequest) -> Sender | Collector | None:
+    layer: Collector | None = getattr(request, _LAYER, None)
+    return _around(request) if layer is None else layer
+
+
+def _around(request: HttpRequest) -> Sender | Collector | None:
+    """The middleware of WSGI or ASGI around Django."""
+    layer: Sender | Collector | None = getattr(request, "scope", request.META).get(LAYER)
+    return layer
 
 
 def verdict_of(request: HttpRequest) -> Verdict | None:
     """The verdict of all limits on a request so far."""
-    layer: Collector | None = getattr(request, _LAYER, None)
+    layer = _layers(request)
     return None if layer is None else layer.verdict
 
 

@@ -24,7 +24,7 @@ from ._errors import TollkeeperError, UsageError
 from ._identity import addressed_environ, key_of, name_of
 from ._routes import RouteLimit
 from ._rules import KEY, texts
-from ._tollkeeper import Limiter, Refusal, Verdict
+from ._tollkeeper import Collector, Limiter, Refusal, Verdict
 
 __all__ = ["AnonRateThrottle", "RateThrottle", "ScopedRateThrottle", "UserRateThrottle"]
 
@@ -62,9 +62,11 @@ class RateThrottle(SimpleRateThrottle):
         # Some ask throttles outside of the framework's views.
         plain: Any = getattr(request, "_request", request)
         verdict = self._decided(plain, known)
-        layer, _ = django._layer(plain, verdict)
-        # The view adds these to its response, whoever makes it.
-        getattr(view, "headers", {}).update(layer.headers())
+        django._layer(plain, verdict)
+        layer = django._layers(plain)
+        if isinstance(layer, Collector) and django._around(plain) is None:
+            # The view adds these to its response, whoever makes it.
+            getattr(view, "headers", {}).update(layer.headers())
         if isinstance(verdict, Refusal):
             raise _refused(verdict)
         self._verdict = verdict
