@@ -169,3 +169,12 @@ def test_a_limit_that_cannot_be_used_does_not_fail_the_others() -> None:
     with pytest.raises(UsageError, match="two different limits are called 'user-2'; give one of them another name"):
         limit("5/min", name="user-2")
     assert codes(app.test_client(), ["/many", "/"]) == [200, 200]
+
+
+def test_routes_in_other_alphabets_have_counts_of_their_own() -> None:
+    """Names of rules are ASCII, and what was left of such routes was the same: whoever used up one of them had used up all."""
+    limit, app = flask.Limits(), Flask(__name__)
+    for number, path in enumerate(("/вход", "/выход", "/entrée", "/entrèe")):
+        app.get(path, endpoint=str(number))(limit("1/min")(lambda: "ok"))
+    assert codes(app.test_client(), ["/вход", "/вход", "/выход", "/entrée", "/entrèe"]) == [200, 429, 200, 200, 200]
+    assert all(name.isascii() and name == name.strip("-") for name in limit._rules)

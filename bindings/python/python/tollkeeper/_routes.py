@@ -165,6 +165,7 @@ def unrouted(view: Callable[..., Any]) -> str:
 def rule_name(text: str) -> str:
     """A text as the name of a rule, which goes into headers and keys."""
     name = re.sub(r"[^A-Za-z0-9._:/@-]+", "-", re.sub(r"[{}<>]", "", text)).strip("-")
-    if len(name) <= _LONGEST_NAME:
+    if len(name) <= _LONGEST_NAME and text.isascii():
         return name or "limit"
-    return f"{name[: _LONGEST_NAME - 9]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    # What is left of other alphabets is the same for all.
+    return f"{name[: _LONGEST_NAME - 9]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}".lstrip("-")
