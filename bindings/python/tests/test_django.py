@@ -24,6 +24,7 @@ from django.test import AsyncClient, AsyncRequestFactory, Client, RequestFactory
 from django.urls import path  # noqa: E402
 from django.utils.decorators import method_decorator  # noqa: E402
 from django.views import View  # noqa: E402
+from django.views.decorators.csrf import csrf_exempt  # noqa: E402
 
 from tollkeeper import ConfigError, ManualClock, UsageError  # noqa: E402
 from tollkeeper.django import Limits, RateLimitMiddleware, verdict_of  # noqa: E402
@@ -196,10 +197,11 @@ def test_settings_that_make_no_sense_are_named(config: Any, error: type[Exceptio
 
 def test_a_class_with_async_handlers() -> None:
     """The page says to decorate `dispatch` of a class. That of a class with async handlers is no coroutine function but returns a coroutine,
-    which was taken for the response: each request failed with a TypeError, after it had been counted."""
+    which was taken for the response: each request failed with a TypeError, after it had been counted. It still did where the limit was in a
+    list with another decorator."""
 
-    def views(*given: Any, **options: Any) -> Any:
-        @method_decorator(Limits()(*given, **options), name="dispatch")
+    def views(*given: Any, among: tuple[Any, ...] = (), **options: Any) -> Any:
+        @method_decorator([Limits()(*given, **options), *among], name="dispatch")
         class Page(View):
             async def get(self, _request: HttpRequest) -> HttpResponse:
                 await asyncio.sleep(0)
@@ -216,6 +218,7 @@ def test_a_class_with_async_handlers() -> None:
 
     for options in ({}, {"by": by_user}, {"count_when": lambda response: response.status_code == 200}):
         assert asyncio.run(found(views("2/min", **options))) == ([200, 200, 429], True)
+    assert asyncio.run(found(views("2/min", among=(csrf_exempt,)))) == ([200, 200, 429], True)
     assert asyncio.run(found(views("1/min", exempt=lambda request: True)))[0] == [200] * 3
 
     async def together(view: Any) -> list[int]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
@@ -132,8 +133,9 @@ class Limits(_routes.Limits):
 
 def _is_async(view: Callable[..., Any]) -> bool:
     """Whether it returns something to await. So do the methods of a class whose handlers are async, also those that are no coroutine
-    functions, such as ``dispatch``. ``method_decorator`` binds a method and wraps it in a partial."""
-    within = getattr(getattr(view, "func", None), "__self__", None)
+    functions, such as ``dispatch``. ``method_decorator`` binds a method and wraps it in a partial, which others may have decorated."""
+    bound = inspect.unwrap(view, stop=lambda each: isinstance(each, functools.partial))
+    within = getattr(getattr(bound, "func", None), "__self__", None)
     return iscoroutinefunction(view) or bool(getattr(within, "view_is_async", False))
 
 
