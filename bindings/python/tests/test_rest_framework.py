@@ -243,6 +243,33 @@ def test_rates_as_the_framework_spells_them() -> None:
         assert codes(limited, "ann") == [200] and get(limited, "ann").headers["retry-after"] == str(wait)
 
 
+def test_rates_that_a_subclass_reads() -> None:
+    """A subclass that reads rates in its own way, or sets what is read of them, had the limit of the text all the same: a thousand a day where
+    it said two in five minutes."""
+
+    class Words:
+        def parse_rate(self, rate: str) -> tuple[int, int]:
+            return {"a few/day": 2, "1000/day": 2}[rate], 300
+
+    for kind, rate in ((UserRateThrottle, "a few/day"), (UserRateThrottle, "1000/day")):
+        read = type("Read", (Words, kind), {"scope": f"read {rate}", "rate": rate})
+        assert get(view(read), "ann").headers["ratelimit-policy"].endswith(";q=2;w=300")
+    scoped = type("ReadScoped", (Words, ScopedRateThrottle), {"THROTTLE_RATES": {"words": "a few/day"}})
+    assert codes(view(scoped, scope="words"), "ann", "ann", "ann") == [200, 200, 429]
+
+    class Set(UserRateThrottle):
+        scope, rate = "set", "1000/day"
+        seconds: int | None = 60
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.num_requests, self.duration = 1, self.seconds
+
+    assert codes(view(Set), "ann", "ann") == [200, 429]
+    with pytest.raises(UsageError, match='Half: num_requests is set without duration; set rate instead, such as "1/min"'):
+        get(view(type("Half", (Set,), {"seconds": None})), "ann")
+
+
 def test_a_limit_by_plan_as_the_page_has_it() -> None:
     page = (ROOT / "docs" / "howto" / "django.md").read_text()
     (code,) = re.findall(r"^```python\n(from rest_framework.*?)^```", page, flags=re.M | re.S)

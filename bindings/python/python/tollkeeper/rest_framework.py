@@ -48,7 +48,7 @@ class RateThrottle(SimpleRateThrottle):
     _verdict: Verdict | None = None
 
     def parse_rate(self, rate: Any) -> Any:
-        """Nothing: the library reads rates."""
+        """Nothing: the library reads rates. A subclass may return a number of requests, and the seconds in which they may come."""
         return None, None
 
     def allow_request(self, request: Request, view: Any) -> bool:
@@ -107,7 +107,8 @@ class RateThrottle(SimpleRateThrottle):
         return limiter._check_wsgi(_environ(request), {**known, **rules})
 
     def _limit(self) -> RouteLimit:
-        rate, place = self.rate, (type(self), self.scope, str(self.rate))
+        rate = self._rate()
+        place = type(self), self.scope, str(rate)
         limit = _made.get(place)
         if limit is None:
             by = self.get_cache_key if self._names_clients() else "user|ip"
@@ -119,6 +120,14 @@ class RateThrottle(SimpleRateThrottle):
                 raise UsageError(f"{rate!r}: a throttle does not see when a request ends; use @limit(...) of tollkeeper.django")
             _made[place] = limit
         return limit
+
+    def _rate(self) -> Any:
+        count, seconds = getattr(self, "num_requests", None), getattr(self, "duration", None)
+        if count is None:
+            return self.rate
+        if seconds is None:
+            raise UsageError(f'{type(self).__name__}: num_requests is set without duration; set rate instead, such as "{count}/min"')
+        return f"{count}/{seconds}s"
 
     def _name(self) -> str:
         return self.scope or type(self).__name__
@@ -158,6 +167,7 @@ class ScopedRateThrottle(RateThrottle):
         if not self.scope:
             return True
         self.rate = self.get_rate()
+        self.num_requests, self.duration = self.parse_rate(self.rate)
         return super().allow_request(request, view)
 
 
