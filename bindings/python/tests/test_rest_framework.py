@@ -210,6 +210,19 @@ def test_an_ident_of_its_own() -> None:
     assert answered(users, "a", "b", "a") == [200, 200, 429] and answered(users, "a", "c", user="ann") == [200, 429]
 
 
+def test_an_empty_key_is_a_key() -> None:
+    """In the framework only None means no limit. Clients that left out what they are known by were not limited."""
+
+    class ByTenant(RateThrottle):
+        scope, rate = "empty-tenant", "1/min"
+
+        def get_cache_key(self, request: Any, view: Any) -> str:
+            return str(request.headers.get("x-tenant", ""))
+
+    limited = view(ByTenant)
+    assert [get(limited, **given).status_code for given in ({}, {}, {"x-tenant": "a"})] == [200, 429, 200]
+
+
 def test_views_of_functions_and_actions_of_viewsets() -> None:
     class Paced(UserRateThrottle):
         scope = "paced-functions"

@@ -31,6 +31,8 @@ __all__ = ["AnonRateThrottle", "RateThrottle", "ScopedRateThrottle", "UserRateTh
 #: Limits by address, which say who a client is, by the settings that tell.
 _addresses: dict[str, Limiter] = {}
 _OF_ADDRESSES = ("trusted_proxies", "client_address", "ipv6_prefix")
+#: What stands for a key without a letter.
+_EMPTY = "''"
 #: By class, scope and rate: the framework makes its throttles anew for each request.
 _made: dict[tuple[type, Any, str], RouteLimit] = {}
 
@@ -56,7 +58,9 @@ class RateThrottle(SimpleRateThrottle):
             return True
         known: dict[str, Any] = {}
         if self._names_clients():
-            known[KEY] = key_of(self.get_cache_key(request, view))
+            key = key_of(self.get_cache_key(request, view))
+            # One in the framework, and absent in rules.
+            known[KEY] = _EMPTY if key == "" else key
         else:
             known["user"] = name_of(request.user)
         # Some ask throttles outside of the framework's views.
