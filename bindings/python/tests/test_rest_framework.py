@@ -24,7 +24,7 @@ from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSet
 from werkzeug.test import Client as WSGIClient
 
-from tollkeeper import ConfigError, Limiter, ManualClock, RuleError, UsageError, django, rest_framework, wsgi
+from tollkeeper import ConfigError, Limiter, ManualClock, RuleError, TollkeeperWarning, UsageError, django, rest_framework, wsgi
 from tollkeeper.rest_framework import AnonRateThrottle, RateThrottle, ScopedRateThrottle, UserRateThrottle
 
 RATES = {"anon": "1/hour", "user": ["2/m", "3/day"], "uploads": "2/min burst 3", "off": None, "slots": "1 algorithm concurrency"}
@@ -95,6 +95,25 @@ def test_the_users_of_views_are_limited() -> None:
     CLOCK.advance(60)
     denied = get(limited, "ann")
     assert denied.headers["retry-after"] == str(28800 - 90), "all rates of a list hold, and the longest wait is told"
+
+
+def test_a_file_for_the_middleware_is_none_for_throttles() -> None:
+    """With rules in a file, throttles counted in the memory of each process, and all clients behind the file's proxies as one, without a
+    word."""
+    limited = view(AnonRateThrottle)
+    with override_settings(TOLLKEEPER={"file": "tollkeeper.yaml"}):
+        with pytest.warns(TollkeeperWarning, match="'file', which is for the middleware alone.*Limits\\(store=..., trusted_proxies=...\\)"):
+            assert codes(limited, None, None, client="1.1.1.1") == [200, 429]
+        assert codes(limited, None, client="2.2.2.2") == [429], "the file's proxies are not known here, and it is told of once"
+
+        class Own(AnonRateThrottle):
+            limits = django.Limits(trusted_proxies=["127.0.0.1"], clock=CLOCK)
+
+        limited = view(Own)
+        assert codes(limited, None, None, client="1.1.1.1") == [200, 429]
+        assert codes(limited, None, client="2.2.2.2") == [200]
+        Own.limits.enabled = False
+        assert codes(limited, None, client="1.1.1.1") == [200]
 
 
 def test_wait_is_exact() -> None:

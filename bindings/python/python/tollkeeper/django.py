@@ -13,6 +13,7 @@ import asyncio
 import functools
 import inspect
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
@@ -32,7 +33,7 @@ from django.utils.translation import get_language, override
 from . import _denied, _routes
 from ._awaited import at_once, awaited
 from ._counting import decide, decide_sync
-from ._errors import UsageError
+from ._errors import TollkeeperWarning, UsageError
 from ._identity import AddressOf, addressed_environ, addressed_scope, attributes_of, key_of, name_of
 from ._middleware import LAYER, Middleware
 from ._routes import RouteLimit, require_view, unrouted
@@ -145,6 +146,16 @@ class _SiteLimits(Limits):
     def _given(self) -> dict[str, Any]:
         config = _config()
         return {name: config[name] for name in ("store", *_SETTINGS) if name in config}
+
+    def _limiter(self) -> Limiter:
+        other = next((source for source in ("file", "limiter") if source in _config()), None)
+        if self._made is None and other is not None:
+            message = (
+                f"settings.TOLLKEEPER has {other!r}, which is for the middleware alone: limits of views and throttles do not use its store "
+                "and its trusted_proxies; give them their own with limit = Limits(store=..., trusted_proxies=...)"
+            )
+            warnings.warn(message, TollkeeperWarning, stacklevel=2)
+        return super()._limiter()
 
     def _is_enabled(self) -> bool:
         return self.enabled and bool(_config().get("enabled", True))

@@ -45,6 +45,8 @@ class RateThrottle(SimpleRateThrottle):
     ask ``super().get_cache_key``, and ``get_ident`` for the client's address. A subclass may define ``get_ident(request)``, too.
     """
 
+    #: With a store and settings of its own, instead of those of ``settings.TOLLKEEPER``.
+    limits: django.Limits | None = None
     #: Not only a text, as in the framework.
     rate: Any
     _verdict: Verdict | None = None
@@ -54,7 +56,7 @@ class RateThrottle(SimpleRateThrottle):
         return None, None
 
     def allow_request(self, request: Request, view: Any) -> bool:
-        if self.rate is None or not django.limit._is_enabled():
+        if self.rate is None or not self._limits()._is_enabled():
             return True
         known: dict[str, Any] = {}
         if self._names_clients():
@@ -84,13 +86,13 @@ class RateThrottle(SimpleRateThrottle):
 
     def get_ident(self, request: Request) -> str:
         """The client's address, as the settings trust it. The framework's own believes any ``X-Forwarded-For``."""
-        settings = {name: value for name, value in django.limit._given().items() if name in _OF_ADDRESSES}
+        settings = {name: value for name, value in self._limits()._given().items() if name in _OF_ADDRESSES}
         place = repr(settings)
         limiter = _addresses.get(place)
         if limiter is None:
             limiter = _addresses[place] = Limiter.from_rules(["1/s by ip"], **settings)
         # At no cost: it only says whose count this would be.
-        verdict = limiter._check_wsgi(_environ(getattr(request, "_request", request)), None, 0)
+        verdict = limiter._check_wsgi(self._environ(getattr(request, "_request", request)), None, 0)
         if isinstance(verdict, Refusal):
             raise _refused(verdict)
         return verdict.rules[0].key
@@ -108,7 +110,7 @@ class RateThrottle(SimpleRateThrottle):
 
     def _decided(self, request: Any, known: dict[str, Any]) -> Verdict | Refusal:
         limiter, rules = self._limit().limiter_for(self._name())
-        return limiter._check_wsgi(_environ(request), {**known, **rules})
+        return limiter._check_wsgi(self._environ(request), {**known, **rules})
 
     def _limit(self) -> RouteLimit:
         rate = self._rate()
@@ -117,13 +119,20 @@ class RateThrottle(SimpleRateThrottle):
         if limit is None:
             by = self.get_cache_key if self._names_clients() else "user|ip"
             try:
-                limit = RouteLimit(django.limit, rate, by=by, name=self._name())
+                limit = RouteLimit(self._limits(), rate, by=by, name=self._name())
             except TollkeeperError as error:
                 raise type(error)(f"{type(self).__name__}: the rate {rate!r} of scope {self.scope!r}: {error}") from None
             if limit.holds_slots:
                 raise UsageError(f"{rate!r}: a throttle does not see when a request ends; use @limit(...) of tollkeeper.django")
             _made[place] = limit
         return limit
+
+    def _environ(self, request: Any) -> Any:
+        """What is known of a request of Django, with the client's address from the settings."""
+        return addressed_environ(request.META, django._asking(self._limits()._address_of(), request))
+
+    def _limits(self) -> django.Limits:
+        return django.limit if self.limits is None else self.limits
 
     def _rate(self) -> Any:
         count, seconds = getattr(self, "num_requests", None), getattr(self, "duration", None)
@@ -173,11 +182,6 @@ class ScopedRateThrottle(RateThrottle):
         self.rate = self.get_rate()
         self.num_requests, self.duration = self.parse_rate(self.rate)
         return super().allow_request(request, view)
-
-
-def _environ(request: Any) -> Any:
-    """What is known of a request of Django, with the client's address from the settings."""
-    return addressed_environ(request.META, django._asking(django.limit._address_of(), request))
 
 
 def _refused(refusal: Refusal) -> APIException:
