@@ -372,6 +372,28 @@ fn a_clock_that_steps_back_refunds_no_more() {
     });
 }
 
+/// The refunds of a bucket had been forgotten when a ticket was redeemed long after its hold, and it got back what had been refilled
+/// and used again.
+#[test]
+fn a_ticket_redeemed_too_late_is_given_nothing_back() {
+    each_store(|name, new, clock| {
+        for is_tracked_again in [false, true] {
+            let limiter = limiter(new, clock, vec![rule(&format!("tokens-{is_tracked_again}"), "100/100s")]);
+            let hold = Duration::from_millis(50);
+            let ticket = |cost| now_or_never(limiter.reserve_for(&user("a", cost), hold)).unwrap().1.into_ticket();
+            let settle = |ticket| now_or_never(limiter.redeem(ticket).settle(0)).unwrap().rows[0].refunded;
+            let (one, other) = (ticket(90), ticket(10));
+            assert_eq!(settle(one), 90, "{name}");
+            clock.advance(Span::from_secs(10));
+            std::thread::sleep(3 * hold);
+            let check = |cost| now_or_never(limiter.check(&user("a", cost))).unwrap().is_allowed();
+            let is_used = if is_tracked_again { reserve(&limiter, &user("a", 100)).0.is_allowed() } else { check(100) };
+            assert!(is_used, "{name}");
+            assert_eq!(settle(other), 0, "{name}, {is_tracked_again}: ten were refilled");
+        }
+    });
+}
+
 /// Estimates ignored exceptions: a blocked key could reserve.
 #[test]
 fn exceptions_hold_for_estimates_too() {

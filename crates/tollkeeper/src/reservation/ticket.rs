@@ -9,7 +9,7 @@ use tollkeeper_core::{Bucket, Charge, Key, Receipt, Source, Span, Timestamp};
 use super::{HeldRow, Reservation};
 use crate::limiter::Limiter;
 use crate::store::held::{Held, Owner};
-use crate::store::{Store, StoreError};
+use crate::store::{MAX_HOLD, Store, StoreError};
 
 /// What is needed to settle a reservation later. Redeem it only once: redeeming it twice refunds twice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,7 +52,7 @@ impl Reservation {
 
 impl Limiter {
     /// The reservation of a ticket. Rules removed since are not settled, and a bucket whose quota has changed gets no
-    /// refund.
+    /// refund, nor does one whose hold ended longer ago than it had lasted.
     pub fn redeem(self: &Arc<Self>, ticket: Ticket) -> Reservation {
         let policy = self.policy();
         let held = ticket.rows.into_iter().filter_map(|row| {
@@ -60,9 +60,20 @@ impl Limiter {
             let key = Key { variant: row.variant, value: row.key.clone() };
             Some(row.held(self.charge_of(rule, key)))
         });
-        // The store tracks refunds for twice as long, and a claimed ticket is settled at once.
-        let (hold, began) = (Duration::from_millis(ticket.hold_ms), Instant::now());
-        Reservation { limiter: self.clone(), cost: ticket.cost, held: held.collect(), hold, began }
+        let mut held: Vec<HeldRow> = held.collect();
+        // The store tracks refunds for twice as long, counted from the charge: another hold from the end of its own.
+        let (hold, mut age) = (Duration::from_millis(ticket.hold_ms).min(MAX_HOLD), Duration::ZERO);
+        for HeldRow { held, source, .. } in held.iter_mut().filter(|row| row.held.receipt.after.is_some()) {
+            let since = self.store_of(*source).now().since(held.receipt.at).as_duration();
+            if since > 2 * hold {
+                held.give_nothing_back();
+            } else {
+                age = age.max(since);
+            }
+        }
+        let now = Instant::now();
+        let began = (now + hold).checked_sub(age).unwrap_or(now);
+        Reservation { limiter: self.clone(), cost: ticket.cost, held, hold, began }
     }
 
     /// Keeps a ticket in the shared store for `lifetime` (at most [`MAX_HOLD`](crate::MAX_HOLD)).
