@@ -114,6 +114,26 @@ async fn overlapping_requests_that_turn_out_not_to_count_leave_no_trace() {
     }
 }
 
+/// A server with `maxmemory-policy volatile-lru` had evicted the refunds of a bucket, and an estimate got back what had been refilled and
+/// used again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_refunds_of_its_bucket_an_estimate_gets_nothing_back() {
+    for kind in Kind::ALL {
+        let server = Server::start(kind);
+        let rules = [rule("user", "1,000/s", FailurePolicy::Closed)];
+        let limiter = Arc::new(Limiter::new(Policy::new(rules).unwrap(), connect(&server).await));
+        let (_, one) = limiter.reserve(&user("a").with_cost(900)).await.unwrap();
+        let (_, other) = limiter.reserve(&user("a").with_cost(100)).await.unwrap();
+        one.give_back().await.unwrap();
+        let evicted: u32 = redis::cmd("DEL").arg("tollkeeper:r{a}0:user").query(&mut server.connect()).unwrap();
+        assert_eq!(evicted, 1);
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        assert!(limiter.check(&user("a").with_cost(1_000)).await.unwrap().is_allowed());
+        let refunded = other.settle(0).await.unwrap().rows[0].refunded;
+        assert_eq!(refunded, 0, "{kind:?}: it was refilled");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_forgot_the_script_is_taught_again() {
     let server = Server::start(Kind::Redis7);

@@ -394,6 +394,24 @@ fn a_ticket_redeemed_too_late_is_given_nothing_back() {
     });
 }
 
+/// After a step of the clock the memory store had forgotten the refunds of a bucket, and an estimate got back what had been refilled
+/// and used again.
+#[test]
+fn whose_refunds_were_forgotten_is_given_nothing_back() {
+    let clock = ManualClock::at(NOON);
+    let (_, new) = STORES[0];
+    let limiter = limiter(new, &clock, vec![rule("tokens", "100/day")]);
+    let (one, other) = (reserve(&limiter, &user("a", 90)).1, reserve(&limiter, &user("a", 1)).1);
+    let settle = |reservation: Reservation| now_or_never(reservation.settle(0)).unwrap().rows[0].refunded;
+    assert_eq!(settle(one), 90);
+    clock.advance(Span::from_secs(21 * 60));
+    for number in 0..1_100 {
+        drop(reserve(&limiter, &user(&format!("other-{number}"), 1)));
+    }
+    assert!(now_or_never(limiter.check(&user("a", 100))).unwrap().is_allowed());
+    assert_eq!((settle(other), left(&limiter, "tokens", "a")), (0, 0));
+}
+
 /// Estimates ignored exceptions: a blocked key could reserve.
 #[test]
 fn exceptions_hold_for_estimates_too() {

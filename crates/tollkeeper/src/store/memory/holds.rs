@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Duration;
 
-use tollkeeper_core::{Refunds, Span, Timestamp};
+use tollkeeper_core::{Refunds, Span, State, Timestamp};
 
 use super::identity::Id;
 use crate::store::held::{Held, Owner};
@@ -66,9 +66,10 @@ impl Holds {
         Some(refunds.total(now))
     }
 
-    /// The refunds of earlier charges since this one.
+    /// The refunds of earlier charges since this one. When they were forgotten, a bucket may have got back anything.
     pub(super) fn since(&self, id: Id, held: &Held) -> u64 {
-        self.refunded.entries.get(&id).map_or(0, |(refunds, _)| refunds.since(held.receipt, held.refunded))
+        let forgotten = if held.receipt.after.is_some() { State::RESET } else { 0 };
+        self.refunded.entries.get(&id).map_or(forgotten, |(refunds, _)| refunds.since(held.receipt, held.refunded))
     }
 
     /// Counts a refund of a charge, if the key is tracked.

@@ -15,8 +15,8 @@ use chance::Chance;
 use redis::{Connection, Pipeline, Value};
 use stored::{Stored, ttl_ms};
 use tollkeeper_core::{
-    Algorithm, Change, Charge, Decision, Hold, Key, Lease, Quota, Receipt, Rule, Span, State, Timestamp, decide,
-    decide_all, is_denied,
+    Algorithm, Change, Charge, Decision, Hold, Key, Lease, Quota, Receipt, Refunds, Rule, Span, State, Timestamp,
+    decide, decide_all, is_denied,
 };
 use tollkeeper_testkit::store::{Kind, Server};
 use world::World;
@@ -506,11 +506,20 @@ fn estimates_are_settled_as_in_rust() {
             let cost = chance.pick(&[0, 0, receipt.cost / 2, receipt.cost - 1, receipt.cost, receipt.cost + 1]);
             let cost = if chance.one_in(4) { world::cost(&mut chance, &quota) } else { cost };
             let (before, at) = (state.clone(), Timestamp::from_micros(now));
-            let seeded = refunds.clone();
-            let back = state.settle(by, receipt, cost, refunds.since(receipt, counted_before), at);
+            let (seeded, is_tracked) = (refunds.clone(), !chance.one_in(10));
+            let since = match is_tracked {
+                true => refunds.since(receipt, counted_before),
+                false if receipt.after.is_some() => State::RESET,
+                false => 0,
+            };
+            let back = state.settle(by, receipt, cost, since, at);
             if back.counted > 0 {
                 refunds.add(receipt, counted_before, back.counted.into(), at);
             }
+            let text = |refunds: &Refunds| match is_tracked {
+                true => Stored::Text(refunds.to_string().into_bytes()),
+                false => Stored::Nothing,
+            };
             let is_same = Stored::of(&state) == Stored::of(&before);
             let is_shorter = matches!((&before, &state), (State::Log(_), State::Log(_))) && back.counted > 0;
             // An overdraft is written, even if the debt was already at its maximum.
@@ -520,17 +529,14 @@ fn estimates_are_settled_as_in_rust() {
             cases.push(Case {
                 script: &SETTLE,
                 call: Call::settle([(key.clone(), counter.clone(), by, receipt, counted_before, cost)], At::Given(at)),
-                seeds: vec![
-                    (key.clone(), seed.clone()),
-                    (counter.clone(), Stored::Text(seeded.to_string().into_bytes())),
-                ],
+                seeds: vec![(key.clone(), seed.clone()), (counter.clone(), text(&seeded))],
                 expected: vec![
                     Expected {
                         key,
                         stored: if is_same { seed } else { Stored::of(&state) },
                         ttl_ms: is_written.then(|| ttl_ms(&state, by, at)),
                     },
-                    Expected { key: counter, stored: Stored::Text(refunds.to_string().into_bytes()), ttl_ms: None },
+                    Expected { key: counter, stored: text(&refunds), ttl_ms: None },
                 ],
                 description: format!(
                     "{by}: {receipt:?} cost {cost}, {seeded} of {counted_before} at {now} from {before:?}"

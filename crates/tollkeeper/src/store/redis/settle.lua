@@ -138,7 +138,9 @@ for i = at, #batch, 8 do
   local charged, booked_at, nth, full_at, part, before, cost = unpack(batch, i + 1, i + 7)
   local refunds = read_refunds(KEYS[key + 1])
   local place = nth > 0 and before + nth or 0
-  local refunded = refunds and sum_refunds(refunds, booked_at, place) - before or 0
+  -- Lost, if they are not tracked: a bucket that may have got back anything gets nothing.
+  local lost = full_at >= 0 and 1099511627776 or 0
+  local refunded = refunds and sum_refunds(refunds, booked_at, place) - before or lost
   local back, counted = settle(KEYS[key], law, charged, booked_at, nth, full_at, part, refunded > 0 and refunded or 0, cost)
   if counted > 0 and refunds then
     local is_past = booked_at <= now
