@@ -5,7 +5,7 @@ use std::hash::Hash;
 use tollkeeper_core::{Decision, FailurePolicy, Hold, Outcome, Quota, QuotaError, Span, Timestamp};
 
 use crate::clock::Clock;
-use crate::store::{Id, Newcomer, Place, Table, TooManyKeys};
+use crate::store::{Id, Lookup, Newcomer, Place, Table, TooManyKeys};
 
 /// Limits each key by the same quota.
 ///
@@ -113,7 +113,7 @@ impl Keyed {
             decisions.reserve(keys.len());
             for id in &ids[..keys.len()] {
                 // The two paths do not join: see `Table::charge`.
-                match self.table.charge_known_bucket(*id, &self.quota, 1, read) {
+                match self.table.charge_known_bucket(*id, &self.quota, 1, read, Lookup::OfMany) {
                     Some(decision) => decisions.push(decision),
                     None => {
                         decisions.push(self.charge_slowly(*id, 1));
@@ -163,7 +163,7 @@ impl Keyed {
 
     #[inline(always)]
     fn charge(&self, id: Id, cost: u32, read: Timestamp) -> Decision {
-        match self.table.charge_known_bucket(id, &self.quota, cost, read) {
+        match self.table.charge_known_bucket(id, &self.quota, cost, read, Lookup::Single) {
             Some(decision) => decision,
             None => self.charge_slowly(id, cost),
         }

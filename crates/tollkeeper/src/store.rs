@@ -12,7 +12,7 @@ mod unreachable;
 pub use error::{Overloaded, StoreError};
 pub use exceptions::ExceptionError;
 pub use held::{MAX_HOLD, Owner};
-pub(crate) use memory::{Id, Newcomer, Place, Table};
+pub(crate) use memory::{Id, Lookup, Newcomer, Place, Table};
 pub use memory::{MemoryStore, Overflowed, TooManyKeys};
 #[cfg(feature = "redis")]
 pub use redis::{

@@ -37,7 +37,7 @@ pub(crate) use identity::Secret;
 pub use overflow::Overflowed;
 pub(crate) use shard::Place;
 pub use table::TooManyKeys;
-pub(crate) use table::{Newcomer, Table};
+pub(crate) use table::{Lookup, Newcomer, Table};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -174,7 +174,8 @@ impl MemoryStore {
             decided.reserve(charges.len());
             for (charge, id) in charges.iter().zip(ids) {
                 // The two paths do not join: see `Table::charge`.
-                if let Some(decision) = self.table.charge_known_bucket(id, charge.quota(), charge.cost, read) {
+                let known = self.table.charge_known_bucket(id, charge.quota(), charge.cost, read, Lookup::OfMany);
+                if let Some(decision) = known {
                     decided.push(Ok(decision));
                     continue;
                 }

@@ -20,6 +20,7 @@ use super::lock::Lock;
 use super::overflow::{Overflow, Overflowed};
 use super::owners::Owners;
 use super::room::Room;
+pub(crate) use super::runs::Lookup;
 use super::runs::glimpse;
 use super::shard::{Locked, NoRoom, Place, Shard, Thinning};
 use crate::clock::Clock;
@@ -176,7 +177,7 @@ impl Table {
     pub(crate) fn charge(&self, place: Place<'_>, cost: u32, clock: &Clock) -> Result<Decision, Full> {
         // The two paths do not join: a decision that could come from either would be moved through memory, which
         // takes longer than everything else.
-        match self.charge_known_bucket(place.id, place.quota, cost, clock.now()) {
+        match self.charge_known_bucket(place.id, place.quota, cost, clock.now(), Lookup::Single) {
             Some(decision) => Ok(decision),
             None => self.charge_slowly(place, cost, Newcomer::Shares, clock),
         }
@@ -189,7 +190,14 @@ impl Table {
     /// and denied requests do not wait for each other. An admission takes the lock only to write, if it has not been taken since. Whoever
     /// finds that it was decides again under the lock, and waits a little first where that happens all the time.
     #[inline(always)]
-    pub(crate) fn charge_known_bucket(&self, id: Id, quota: &Quota, cost: u32, read: Timestamp) -> Option<Decision> {
+    pub(crate) fn charge_known_bucket(
+        &self,
+        id: Id,
+        quota: &Quota,
+        cost: u32,
+        read: Timestamp,
+        lookup: Lookup,
+    ) -> Option<Decision> {
         if !quota.algorithm().has_burst() {
             return None;
         }
@@ -200,7 +208,7 @@ impl Table {
             return None;
         };
         let (slots, spread) = self.levels.likely(number);
-        let (slot, bucket) = glimpse(slots, spread, id)?;
+        let (slot, bucket) = glimpse(slots, spread, id, lookup)?;
         match Bucket::decide_own(quota, cost, bucket, read)? {
             (decision, None) if lock.is_still(moment) => Some(decision),
             // A bucket that can be dropped earlier than before takes more than a write.

@@ -7,7 +7,7 @@ use tollkeeper_core::{Algorithm, Decision, Hold, Quota, Span, Timestamp};
 
 use super::identity::{CLASSES, DISTANCE, Id};
 use super::shard::Place;
-use super::table::{Newcomer, Table};
+use super::table::{Lookup, Newcomer, Table};
 use crate::clock::{Clock, ManualClock};
 
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
@@ -343,10 +343,31 @@ fn time_order_is_lock_order() {
     subject.charge(id, &quota);
     subject.hands.advance(Span::from_secs(5));
     subject.charge(id, &quota);
-    let late = subject.table.charge_known_bucket(id, &quota, 1, START);
+    let late = subject.table.charge_known_bucket(id, &quota, 1, START, Lookup::Single);
     assert!(late.is_none(), "the clock has to be read again");
     let late = subject.charge(id, &quota).expect("room");
     assert_eq!(late.remaining, 8, "as of the second charge, when the bucket was full again");
+}
+
+/// In a full table, where entries are far from home and runs go over the end of a shard: one of many is found where one by itself is, and is never
+/// taken for another.
+#[test]
+fn one_of_many_is_found_as_one_by_itself() {
+    let (quota, keys) = (Quota::per_hour(10).build().expect("valid"), 700);
+    for most in [8, 100, keys] {
+        let subject = Subject::new(most, 0);
+        let ids: Vec<Id> = (0..keys as u32).map(|key| subject.table.id_of(&key)).collect();
+        let kept = ids.iter().map(|id| subject.charge(*id, &quota).is_some()).collect::<Vec<_>>();
+        assert_eq!(kept.iter().filter(|kept| **kept).count(), most.min(keys));
+        for (left, lookup) in [(8, Lookup::OfMany), (7, Lookup::Single), (6, Lookup::OfMany)] {
+            for (id, kept) in ids.iter().zip(&kept) {
+                // Few entries are too far from home for a look without the lock.
+                let found = subject.table.charge_known_bucket(*id, &quota, 1, START, lookup);
+                let found = found.or_else(|| kept.then(|| subject.charge(*id, &quota)).flatten());
+                assert_eq!(found.map(|decision| decision.remaining), kept.then_some(left), "{most} {lookup:?}");
+            }
+        }
+    }
 }
 
 /// A million new keys in 13 seconds filled the store, and a new client of a rule with 5 a day then passed 12 of 12
