@@ -59,6 +59,8 @@ def varint(value):
     return encoded + bytes([value])
 
 
+# As our service schedules its busy threads.
+BATCH = ("chrt", "--batch", "0")
 RLS_PATH = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 CHECK = post("/v1/check", {"attributes": {"user_id": KEY, "plan": "free"}})
 THROTTLE = resp("CL.THROTTLE", KEY, str(PLENTY), str(PLENTY), "1")
@@ -133,9 +135,9 @@ class Contestants:
 
     # Servers that do nothing.
 
-    def floor(self, kind, *arguments):
+    def floor(self, kind, *arguments, scheduled=()):
         port = free_port()
-        return Process(f"floor {kind}", [self.peers["floor"], kind, port, *arguments], port)
+        return Process(f"floor {kind}", [*scheduled, self.peers["floor"], kind, port, *arguments], port)
 
     def upstream(self):
         return self.floor("upstream")
@@ -145,16 +147,16 @@ class Contestants:
         command = [self.peers["redis-server"], "--port", port, "--bind", "127.0.0.1", "--save", "", *arguments]
         return Process("redis", command, port, environment)
 
-    def floor_http(self, request=CHECK):
-        process = self.floor("http")
+    def floor_http(self, request=CHECK, scheduled=()):
+        process = self.floor("http", scheduled=scheduled)
         return Running("http", process.port, request, process)
 
-    def floor_grpc(self):
-        process = self.floor("grpc")
+    def floor_grpc(self, scheduled=()):
+        process = self.floor("grpc", scheduled=scheduled)
         return Running("grpc", process.port, RLS, process, path=RLS_PATH)
 
-    def floor_resp(self):
-        process = self.floor("resp")
+    def floor_resp(self, scheduled=()):
+        process = self.floor("resp", scheduled=scheduled)
         return Running("resp", process.port, THROTTLE, process)
 
     def floor_proxy(self):

@@ -14,7 +14,8 @@ name each rule with what remains and when it resets, limitador's here say only y
 an open loop, where the latency of a late request counts from when it was due. CPU is the time of all threads of the service for each
 request, then that of other processes involved. *Of floor* is the throughput beside a server that does nothing, written with the same libraries, in the same run.
 Service, stores and load share the machine. Tollkeeper's threads let others finish their turn while they are busy (`SCHED_BATCH`), which leaves the load more of it:
-so it can be ahead of a server that does nothing, and a request that has to wait for its turn waits longer (p99)."""
+so it can be ahead of a server that does nothing, and where all processors are busy a request that has to wait for its turn waits longer (p99). What that contributes shows in
+the second row, the same floor started with `chrt --batch 0`."""
 
 
 def page(measured, plan, peers, seconds):
@@ -110,7 +111,7 @@ def picture(measured):
         bars.append(f'<text x="10" y="{y}" class="path">{html.escape(row.name)}</text>')
         y += 8
         for each, parts in costs:
-            x, kind = left, "ours" if each.contestant.startswith("tollkeeper") else "floor" if each.contestant.startswith("floor") else "peer"
+            x, kind = left, "ours" if each.contestant.startswith("tollkeeper") else "floor" if "floor" in each.contestant else "peer"
             bars.append(f'<text x="{left - 8}" y="{y + bar - 4}" text-anchor="end">{html.escape(each.contestant)}</text>')
             for name, cost in parts:
                 wide = (width - left - 130) * cost / most

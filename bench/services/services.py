@@ -19,7 +19,7 @@ import tempfile
 import time
 
 import report
-from contestants import Contestants, get
+from contestants import BATCH, Contestants, get
 from peers import Peers
 from processes import stop_all
 
@@ -34,10 +34,11 @@ class Row:
 
 
 def rows(make):
-    ours = "tollkeeper"
+    ours, same = "tollkeeper", "the same floor with SCHED_BATCH"
     return [
         Row("HTTP check, memory", [
             ("floor: axum", make.floor_http),
+            (same, lambda: make.floor_http(scheduled=BATCH)),
             ("throttlecrab", lambda: make.throttlecrab("http")),
             ("limitador (library, behind axum)", lambda: make.limitador("http")),
             ("gubernator", lambda: make.gubernator("http")),
@@ -45,21 +46,25 @@ def rows(make):
         ]),
         Row("HTTP authorize, memory", [
             ("floor: axum", lambda: make.floor_http(get("/v1/authorize"))),
+            (same, lambda: make.floor_http(get("/v1/authorize"), BATCH)),
             (ours, make.ours_authorize),
         ]),
         Row("HTTP check, three rules, memory", [
             ("floor: axum", make.floor_http),
+            (same, lambda: make.floor_http(scheduled=BATCH)),
             ("limitador (library, behind axum)", lambda: make.limitador("http", "three")),
             (ours, lambda: make.ours_http(rules=3)),
         ]),
         Row("HTTP check, Redis", [
             ("floor: axum", make.floor_http),
+            (same, lambda: make.floor_http(scheduled=BATCH)),
             ("limitador (library, behind axum)", lambda: make.limitador("http", redis=True)),
             ("envoyproxy/ratelimit", lambda: make.ratelimit("http")),
             (ours, lambda: make.ours_http(redis=True)),
         ]),
         Row("gRPC, memory", [
             ("floor: tonic", make.floor_grpc),
+            (same, lambda: make.floor_grpc(BATCH)),
             ("throttlecrab (its own protocol)", lambda: make.throttlecrab("grpc")),
             ("limitador (library, behind tonic)", lambda: make.limitador("grpc")),
             ("gubernator (its own protocol)", lambda: make.gubernator("grpc")),
@@ -67,23 +72,27 @@ def rows(make):
         ]),
         Row("gRPC, three rules, memory", [
             ("floor: tonic", make.floor_grpc),
+            (same, lambda: make.floor_grpc(BATCH)),
             ("limitador (library, behind tonic)", lambda: make.limitador("grpc", "three")),
             (ours, lambda: make.ours_grpc(rules=3)),
         ]),
         Row("gRPC, Redis", [
             ("floor: tonic", make.floor_grpc),
+            (same, lambda: make.floor_grpc(BATCH)),
             ("limitador (library, behind tonic)", lambda: make.limitador("grpc", redis=True)),
             ("envoyproxy/ratelimit", lambda: make.ratelimit("grpc")),
             (ours, lambda: make.ours_grpc(redis=True)),
         ]),
         Row("RESP, one at a time", [
             ("floor: tokio", make.floor_resp),
+            (same, lambda: make.floor_resp(BATCH)),
             ("throttlecrab", lambda: make.throttlecrab("redis")),
             ("redis-cell", make.redis_cell),
             (ours, make.ours_resp),
         ]),
         Row("RESP, pipelined by 16", [
             ("floor: tokio", make.floor_resp),
+            (same, lambda: make.floor_resp(BATCH)),
             ("throttlecrab", lambda: make.throttlecrab("redis")),
             ("redis-cell", make.redis_cell),
             (ours, make.ours_resp),
