@@ -21,6 +21,7 @@ mod source;
 mod store;
 mod tls;
 mod tune;
+mod unused_memory;
 mod validate;
 
 use std::process::ExitCode;

@@ -20,7 +20,7 @@ use super::listening::ListeningArgs;
 use super::operations::{self, OperationsArgs};
 use super::reload::WatchArgs;
 use super::tls::{TlsArgs, certificates};
-use super::{access, greeting, listening, signals, source, store};
+use super::{access, greeting, listening, signals, source, store, unused_memory};
 use crate::config::Config;
 use crate::front::connections::{self, Listener, Workers};
 use crate::front::http as api;
@@ -267,6 +267,7 @@ async fn serve(config: Config, policy: Policy, upstream: Address, args: Args) ->
     let renewing = signals::renew_on_hangup(renewed)?;
     let asked_to_stop = signals::Stop::new()?;
     let health = listening::serve_health(&config, &service).await?;
+    unused_memory::give_back();
     greet(bound, admin_bound.map(|bound| (bound, kept.as_ref())), health.as_deref(), &config, &proxy)?;
     crate::background::spawn(renewing);
     let watching = crate::background::spawn(service.clone().watch_traffic());

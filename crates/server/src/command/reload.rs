@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
 use tollkeeper::Policy;
 
-use super::signals;
+use super::{signals, unused_memory};
 use crate::service::Service;
 
 /// The polling interval. A change counts once two polls in a row see the same version.
@@ -55,6 +55,7 @@ pub(super) fn reload<E: fmt::Display>(
                 Some(()) = changes.recv() => replace(load(), &service, false),
                 else => return,
             }
+            unused_memory::give_back();
         }
     })
 }

@@ -15,7 +15,7 @@ use super::listening::ListeningArgs;
 use super::operations::{self, OperationsArgs};
 use super::reload::WatchArgs;
 use super::tls::{TlsArgs, certificates};
-use super::{access, greeting, listening, signals, source, store};
+use super::{access, greeting, listening, signals, source, store, unused_memory};
 use crate::config::Config;
 use crate::example;
 use crate::front::connections::{Listener, MostConnections, Workers};
@@ -221,6 +221,7 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     let renewing = signals::renew_on_hangup(certificates.into_iter().map(|it| it as Arc<dyn Renew>).collect())?;
     let asked_to_stop = signals::Stop::new()?;
     let health = listening::serve_health(&config, &service).await?;
+    unused_memory::give_back();
     greet(&doors, &config, &service, kept.as_ref(), health.as_deref())?;
     crate::background::spawn(renewing);
     let watching = crate::background::spawn(service.clone().watch_traffic());
