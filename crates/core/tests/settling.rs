@@ -1,7 +1,7 @@
 //! What settling an estimate promises: it never creates tokens, no time is lost, and what was used is charged.
 
 use proptest::prelude::*;
-use tollkeeper_core::{Algorithm, GivenBack, Lease, Quota, Receipt, Refunds, Span, State, Timestamp, decide};
+use tollkeeper_core::{Algorithm, GivenBack, Quota, Receipt, Refunds, Span, State, Timestamp, decide};
 
 const START: u64 = 1_700_000_000_000_000;
 
@@ -192,26 +192,4 @@ fn a_settled_slot_is_free() {
     assert!(charge(&quota, 1, &mut state, START + 1).is_none());
     assert_eq!(state.settle(&quota, receipt, 5, 0, at(START + 2)).refunded, 1);
     assert!(charge(&quota, 1, &mut state, START + 3).is_some());
-}
-
-/// The bucket of 100 ended where a lease had left it, because an earlier estimate had got back as much as a later one had taken. The lease was
-/// returned, and the later estimate, which had been charged on top of it, then got back tokens that had been refilled and used again.
-#[test]
-fn a_lease_that_is_returned_counts_for_estimates() {
-    let quota = Quota::per(100, Span::from_secs(100)).burst(100).build().unwrap();
-    let (mut state, mut refunds) = (State::Fresh, Refunds::default());
-    charge(&quota, 30, &mut state, START).unwrap();
-    let earlier = charge(&quota, 10, &mut state, START).unwrap();
-    let (_, change) = decide(&quota, 20, &state, at(START));
-    let lease = Lease::of(&quota, 20, &change).unwrap();
-    state.apply(change);
-    let later = charge(&quota, 10, &mut state, START).unwrap();
-    let back = state.settle(&quota, earlier, 0, refunds.since(earlier, 0), at(START));
-    refunds.add(earlier, 0, back.counted.into(), at(START));
-    let returned = lease.receipt(&quota, at(START)).unwrap();
-    assert!(state.refund(&quota, returned, at(START)), "it ends where the lease left it");
-    refunds.add_of_any(returned.cost.into());
-    let now = START + 45_000_000;
-    assert!(charge(&quota, 100, &mut state, now).is_some());
-    assert_eq!(state.settle(&quota, later, 0, refunds.since(later, 0), at(now)).refunded, 0);
 }

@@ -67,8 +67,7 @@ impl Refunds {
         self.insert(Refunded { of, back });
     }
 
-    /// Records that this much was refunded, and it is not known of which charges, or that this much of a lease was returned: a bucket
-    /// that ends where the lease left it may have been charged and refunded since. It counts for all of them.
+    /// Records that this much was refunded, and it is not known of which charges. It counts for all of them.
     pub fn add_of_any(&mut self, back: u64) {
         self.insert(Refunded { of: Place::default(), back });
     }

@@ -445,8 +445,7 @@ fn refunds_are_as_in_rust() {
             let counter = (format!("{key}-r"), Stored::Text(counted.to_string().into_bytes()));
             let done = state.refund(charged_by, receipt, at);
             match receipt.nth {
-                _ if !done => {}
-                _ if receipt.is_lease => counted.add_of_any(receipt.cost.into()),
+                _ if !done || receipt.is_lease => {}
                 0 => counted.add_of_any(receipt.cost.into()),
                 // What was refunded before it was charged is not known here.
                 _ => counted.add(Receipt { nth: 0, ..receipt }, 0, receipt.cost.into(), at),

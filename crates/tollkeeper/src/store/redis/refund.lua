@@ -15,11 +15,11 @@ local refunded = {}
 
 for i = at, #batch, 5 do
   local law, key = quotas[batch[i]], 2 * #refunded + 1
-  local booked_at, is_known = batch[i + 2], batch[i + 3] > 0 and batch[i + 4] == 0
+  local booked_at, is_known = batch[i + 2], batch[i + 3] > 0
   local done = refund(KEYS[key], law, unpack(batch, i + 1, i + 4))
-  local refunds = done and read_refunds(KEYS[key + 1])
+  local refunds = done and batch[i + 4] == 0 and read_refunds(KEYS[key + 1])
   if refunds then
-    -- Of unknown charges, or when a lease was taken is not known: it counts for all.
+    -- Of unknown charges: it counts for all.
     add_refund(KEYS[key + 1], refunds, is_known and booked_at <= now and booked_at or 0, 0, batch[i + 1])
   end
   refunded[#refunded + 1] = done and 1 or 0
