@@ -114,6 +114,15 @@ def test_a_file_for_the_middleware_is_none_for_throttles() -> None:
         assert codes(limited, None, client="2.2.2.2") == [200]
         Own.limits.enabled = False
         assert codes(limited, None, client="1.1.1.1") == [200]
+        Own.limits = django.Limits(trusted_proxies=["127.0.0.1"], clock=CLOCK)
+        assert codes(limited, None, None, client="1.1.1.1") == [200, 429], "others in their place have counts of their own"
+
+
+def test_the_store_beside_a_file_is_used_by_throttles() -> None:
+    """The warning said that it is not."""
+    with override_settings(TOLLKEEPER={"file": "tollkeeper.yaml", "store": "memory:"}):
+        with pytest.warns(TollkeeperWarning, match="throttles do not use its trusted_proxies; give"):
+            assert codes(view(AnonRateThrottle), None, None) == [200, 429]
 
 
 def test_wait_is_exact() -> None:

@@ -150,9 +150,10 @@ class _SiteLimits(Limits):
     def _limiter(self) -> Limiter:
         other = next((source for source in ("file", "limiter") if source in _config()), None)
         if self._made is None and other is not None:
+            unread = "its trusted_proxies" if "store" in _config() else "its store and its trusted_proxies"
             message = (
-                f"settings.TOLLKEEPER has {other!r}, which is for the middleware alone: limits of views and throttles do not use its store "
-                "and its trusted_proxies; give them their own with limit = Limits(store=..., trusted_proxies=...)"
+                f"settings.TOLLKEEPER has {other!r}, which is for the middleware alone: limits of views and throttles do not use {unread}; "
+                "give them their own with limit = Limits(store=..., trusted_proxies=...)"
             )
             warnings.warn(message, TollkeeperWarning, stacklevel=2)
         return super()._limiter()
