@@ -60,7 +60,8 @@ impl Turns {
         let is_to_wait = is_to_wait(waits, ran.saturating_sub(self.ran), now - self.since);
         (self.since, self.ran) = (now, ran);
         if is_to_wait != waits {
-            let is_done = set_policy(if is_to_wait { libc::SCHED_BATCH } else { libc::SCHED_OTHER });
+            let of = |waits| if waits { libc::SCHED_BATCH } else { libc::SCHED_OTHER };
+            let is_done = policy() == Some(of(waits)) && set_policy(of(is_to_wait));
             self.waits = is_done.then_some(is_to_wait);
         }
     }
@@ -140,18 +141,23 @@ mod tests {
         assert_eq!(seen.join().expect("no panic"), Some(libc::SCHED_OTHER));
     }
 
-    /// The service of an operator who had started it with `chrt --idle 0` is not to compete with others.
+    /// The service of an operator who had started it with `chrt --idle 0`, or has set that since, is not to compete with others.
     #[test]
     fn what_an_operator_has_chosen_stays() {
-        let seen = thread::spawn(|| {
-            assert!(set_policy(libc::SCHED_IDLE));
-            let mut turns = Turns::new(Instant::now());
-            let until = ran() + 2 * Turns::EVERY;
-            while ran() < until {}
-            turns.before_sleep(Instant::now());
-            policy()
-        });
-        assert_eq!(seen.join().expect("no panic"), Some(libc::SCHED_IDLE));
+        for is_before in [true, false] {
+            assert_eq!(thread::spawn(move || idle(is_before)).join().expect("no panic"), Some(libc::SCHED_IDLE));
+        }
+    }
+
+    /// How a busy thread is scheduled if that was set before it began to take turns, or after.
+    fn idle(is_before: bool) -> Option<i32> {
+        let early = is_before && set_policy(libc::SCHED_IDLE);
+        let mut turns = Turns::new(Instant::now());
+        assert!(early || set_policy(libc::SCHED_IDLE));
+        let until = ran() + 2 * Turns::EVERY;
+        while ran() < until {}
+        turns.before_sleep(Instant::now());
+        policy()
     }
 
     /// gRPC calls switched more often than before: a thread that waited for its turn seemed calm, and took the processor again.
